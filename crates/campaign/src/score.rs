@@ -1,5 +1,7 @@
 //! Reads scores from the output of a command.
 
+use std::collections::HashMap;
+
 use regex::bytes::Regex;
 use serde_json::Value;
 
@@ -190,6 +192,7 @@ impl Reader {
             let of = if of.is_empty() { of } else { format!(" in {of}") };
             return Err(Failure::new(FailureKind::NoScore, format!("the report has no figures{of}")));
         }
+        number_equal_names(&mut scores);
         Ok(scores)
     }
 }
@@ -304,11 +307,25 @@ fn figures(spec: &ScoreSpec, report: &Value) -> Result<Vec<Score>, Failure> {
     Ok(vec![absent(spec, no_score(found))])
 }
 
-/// The case of a figure and its conditions.
+/// Numbers the later scores of the same name and unit, so that each has its own name.
+fn number_equal_names(scores: &mut [Score]) {
+    let mut counts: HashMap<(String, String), usize> = HashMap::new();
+    for score in scores {
+        let count = counts.entry((score.name.clone(), score.unit.clone())).or_default();
+        *count += 1;
+        if *count > 1 {
+            score.name = format!("{} #{count}", score.name);
+        }
+    }
+}
+
+/// The case of a figure and its conditions. Labels with a decimal point are measured and differ between runs, so that
+/// they are no part of the name.
 fn full_name(figure: &Value) -> String {
     let case = figure.get("case").and_then(Value::as_str).unwrap_or("figure");
     let labels = figure.get("labels").and_then(Value::as_object).into_iter().flatten();
     let labels: Vec<String> = labels
+        .filter(|(_, value)| !value.is_f64())
         .map(|(name, value)| match value {
             Value::String(text) => format!("{name} {text}"),
             other => format!("{name} {other}"),

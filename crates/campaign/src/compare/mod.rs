@@ -15,7 +15,9 @@
 //! | `judge` | what the pairs of a combination say |
 //! | `whole` | what all combinations say together |
 //! | `compared`, `comparison` | the result |
-//! | `text` | the result in words |
+//! | `text` | what each result says, as a sentence |
+//! | `summary` | the whole comparison in words |
+//! | `names` | short names of figures |
 
 mod build;
 mod compared;
@@ -24,10 +26,12 @@ mod contents;
 mod error;
 mod git;
 mod judge;
+mod names;
 mod pairs;
 #[cfg(test)]
 mod planted;
 mod store;
+mod summary;
 mod text;
 mod whole;
 

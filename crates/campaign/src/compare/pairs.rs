@@ -183,11 +183,18 @@ impl Run {
     }
 }
 
-/// Which values of a score are better.
+/// Which values of a score are better: as its own declaration says, else that of all figures of its unit, else that of
+/// all figures. None if several of these disagree.
 fn better(campaign: &Campaign, name: &str, unit: &str) -> Option<Better> {
-    let is_meant = |score: &&ScoreSpec| match &score.read {
-        Read::Bench { case: None, .. } => score.unit.is_empty() || score.unit == unit,
-        _ => score.name == name,
+    let is_all = |score: &ScoreSpec| matches!(score.read, Read::Bench { case: None, .. });
+    let is_own = |score: &ScoreSpec| {
+        !is_all(score) && score.name == name && (score.unit.is_empty() || unit.is_empty() || score.unit == unit)
     };
-    campaign.scores.iter().find(is_meant)?.better
+    let is_of_unit = |score: &ScoreSpec| is_all(score) && !score.unit.is_empty() && score.unit == unit;
+    let is_of_any = |score: &ScoreSpec| is_all(score) && score.unit.is_empty();
+    let ways: [&dyn Fn(&ScoreSpec) -> bool; 3] = [&is_own, &is_of_unit, &is_of_any];
+    let meant = ways.iter().map(|is_meant| campaign.scores.iter().filter(|score| is_meant(score)).collect::<Vec<_>>());
+    let meant = meant.into_iter().find(|meant| !meant.is_empty())?;
+    let first = meant[0].better;
+    first.filter(|_| meant.iter().all(|score| score.better == first))
 }

@@ -154,3 +154,44 @@ fn versions_that_differ_by_the_margin_are_rarely_called_equal() {
         assert!(equal > 90.0, "{noise:?}: {equal} percent");
     }
 }
+
+/// The figures of a release, of which each bench's share the noise of a run: each pair is of 18 benches.
+#[test]
+fn many_figures_without_an_effect_rarely_report_one() {
+    const FIGURES: usize = 250;
+    const BENCHES: usize = 18;
+    const RUNS: usize = 8;
+    const TIMES: usize = 600;
+    let rules = Rules { level: LEVEL, margin: None };
+    let mut random = Rng::with_seed(11);
+    let (mut reported, mut found) = (0, 0);
+    for _ in 0..TIMES {
+        let common: Vec<[f64; 2]> =
+            (0..BENCHES * RUNS).map(|_| [0; 2].map(|_| 0.3 * SCATTER * normal(&mut random))).collect();
+        let set = |figure: usize, effect: f64, random: &mut Rng| {
+            let noise = if figure % 2 == 0 { Noise::Normal } else { Noise::HeavyTailed };
+            let pair = |block: usize| {
+                let mut run = |side: usize, effect: f64| {
+                    let own = SCATTER * noise.draw(random, 0.0);
+                    20.0 * (effect + common[block * BENCHES + figure % BENCHES][side] + own).exp()
+                };
+                Pair { old: run(0, 0.0), new: run(1, effect), is_disturbed: false }
+            };
+            Set {
+                levels: BTreeMap::new(),
+                score: format!("figure {figure}"),
+                unit: "ns".to_owned(),
+                better: Some(Better::Lower),
+                pairs: (0..RUNS).map(pair).collect(),
+                lost: Vec::new(),
+            }
+        };
+        let mut sets: Vec<Set> = (0..FIGURES).map(|figure| set(figure, 0.0, &mut random)).collect();
+        let shown = |sets: &[Set]| judge(sets, &[Scale::Share; FIGURES], rules).iter().any(|it| is_shown(it.0));
+        reported += usize::from(shown(&sets));
+        sets[0] = set(0, 0.3, &mut random);
+        found += usize::from(shown(&sets));
+    }
+    assert!((TIMES / 200..=TIMES / 20).contains(&reported), "{reported} of {TIMES} campaigns");
+    assert!(found > TIMES * 9 / 10, "a slower figure is found in {found} of {TIMES} campaigns");
+}

@@ -1,4 +1,4 @@
-//! The result of a comparison in words.
+//! What a result says, as a sentence.
 
 use std::fmt;
 
@@ -11,36 +11,18 @@ use crate::campaign::Better;
 /// Maximum number of pairs that are named.
 const MAX_NAMED: usize = 5;
 
-/// Lines in plain words: what each combination says, and all together.
-impl fmt::Display for Comparison {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [old, new] = match &self.versions {
-            Some(versions) => versions.each_ref().map(ToString::to_string),
-            None => [self.old.clone(), self.new.clone()],
-        };
-        match self.is_same {
-            true => writeln!(formatter, "A/A check: {old} and {new} have the same contents")?,
-            false => writeln!(formatter, "OLD {old}, NEW {new}")?,
-        }
-        if self.results.is_empty() {
-            writeln!(formatter, "there are no pairs yet")?;
-        }
-        for compared in &self.results {
-            self.describe(compared, formatter)?;
-        }
-        for compared in &self.whole {
-            self.describe(compared, formatter)?;
-        }
-        self.foot(formatter)
-    }
-}
+/// With fewer pairs, an interval that says nothing is due to their number.
+const MIN_PAIRS: usize = 6;
+
+/// A share, 10,000 percent, from which on the end of an interval says nothing.
+const MAX_SHARE: f64 = 100.0;
 
 impl Comparison {
-    fn describe(&self, compared: &Compared, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The lines of a result.
+    pub(super) fn describe(&self, compared: &Compared, title: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             formatter,
-            "{}: {}",
-            self.title(compared),
+            "{title}: {}",
             self.sentence(compared, compared.conclusion, &compared.effect, compared.pairs)
         )?;
         let line = |formatter: &mut fmt::Formatter<'_>, text: &str| writeln!(formatter, "  {text}");
@@ -57,9 +39,14 @@ impl Comparison {
         Ok(())
     }
 
+    /// Whether there are other scores, so that a title names this one.
+    fn has_others(&self, compared: &Compared) -> bool {
+        self.results.iter().any(|it| (&it.score, &it.unit) != (&compared.score, &compared.unit))
+    }
+
     /// The combination and the score, as far as there are others.
-    fn title(&self, compared: &Compared) -> String {
-        let has_others = self.results.iter().any(|it| (&it.score, &it.unit) != (&compared.score, &compared.unit));
+    pub(super) fn title(&self, compared: &Compared) -> String {
+        let has_others = self.has_others(compared);
         let mut words: Vec<String> =
             compared.levels.iter().map(|(factor, level)| format!("{factor} {level}")).collect();
         let is_whole = compared.combinations > 1;
@@ -95,9 +82,15 @@ impl Comparison {
             () if effect.high < 0.0 => format!("{} to {}", bare(-effect.high), size(-effect.low)),
             () => format!("{} to {}", bare(effect.low), size(effect.high)),
         };
-        let interval = format!("{percent} percent interval {interval}");
+        let is_wide = is_too_wide(effect, effect.low) || is_too_wide(effect, effect.high);
+        let interval = match is_wide {
+            true if count < MIN_PAIRS => format!("{} are too few for an interval", pairs(count)),
+            true => format!("{} scatter too much for an interval", pairs(count)),
+            false => format!("{percent} percent interval {interval}"),
+        };
         // Means over several combinations are of different things.
         let means = match compared.combinations {
+            1 if self.has_others(compared) => format!("; {} -> {}", number(effect.old), in_unit(effect.new)),
             1 => format!("; {} {} -> {}", compared.score, number(effect.old), in_unit(effect.new)),
             _ => String::new(),
         };
@@ -117,8 +110,9 @@ impl Comparison {
                 format!("equal within {margin} % ({interval}{means}; {})", pairs(count))
             }
             _ => {
-                let detectable = effect.detectable.map_or(String::new(), |it| {
-                    format!("; a difference of {} would have been found with a probability of 0.8", size(it))
+                let detectable = effect.detectable.map_or(String::new(), |it| match is_too_wide(effect, it) {
+                    true => "; make more with `--repeats`".to_owned(),
+                    false => format!("; a difference of {} would have been found with a probability of 0.8", size(it)),
                 });
                 let margin = self.margin.filter(|_| effect.equal_p.is_some());
                 let unequal = margin
@@ -129,7 +123,7 @@ impl Comparison {
     }
 
     /// What speaks against the sentence.
-    fn caution(&self, compared: &Compared) -> Option<String> {
+    pub(super) fn caution(&self, compared: &Compared) -> Option<String> {
         let (effect, level) = (compared.effect?, 1.0 - self.confidence);
         let (is_shown, by_ranks) = (effect.corrected_p <= level, effect.ranks_p? <= level);
         match (is_shown, by_ranks) {
@@ -146,7 +140,7 @@ impl Comparison {
     }
 
     /// What holds for all sentences.
-    fn foot(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn foot(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let several = self.results.iter().filter(|it| it.effect.is_some()).count();
         if several > 1 {
             let percent = 100.0 * self.confidence;
@@ -175,8 +169,13 @@ impl Comparison {
     }
 }
 
+/// Whether the end of an interval, or a difference that would have been found, says nothing.
+pub(super) fn is_too_wide(effect: &Effect, value: f64) -> bool {
+    !value.is_finite() || (effect.scale == Scale::Share && value > MAX_SHARE)
+}
+
 /// Pairs without a score, and the first of them by name.
-fn lost(lost: &[LostPair]) -> String {
+pub(super) fn lost(lost: &[LostPair]) -> String {
     let of = |old: bool, new: bool| lost.iter().filter(|pair| (pair.has_old, pair.has_new) == (old, new)).count();
     let counts = [(of(true, false), "NEW"), (of(false, true), "OLD"), (of(false, false), "both")];
     let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, side)| format!("{count} of {side}"));
@@ -188,12 +187,12 @@ fn lost(lost: &[LostPair]) -> String {
     format!("{} without a score ({counts}), which do not count: {named}{more}", pairs(lost.len()))
 }
 
-fn pairs(count: usize) -> String {
+pub(super) fn pairs(count: usize) -> String {
     if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }
 
 /// A share in percent, with two significant digits below 1.
-fn share(value: f64) -> String {
+pub(super) fn share(value: f64) -> String {
     let percent = 100.0 * value;
     match percent.abs() {
         0.0 => "0".to_owned(),

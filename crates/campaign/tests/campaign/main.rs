@@ -4,6 +4,7 @@ mod builds;
 mod compare;
 mod crash;
 mod examples;
+mod figures;
 mod file;
 mod import;
 mod journal;
