@@ -237,9 +237,7 @@ fn a_table_of_many_measures_is_imported() {
         assert!(error.starts_with(&expected), "{error}");
     }
     let table = bellows_testkit::scratch::write(&folder, "table.csv", &rows(10_000, |number| format!("u{number}")));
-    let before = std::time::Instant::now();
     assert_eq!(import_folder(&table, &made, &ColumnNames::default()).unwrap().runs, 1);
-    println!("{:?}", before.elapsed());
     let results = Results::read(&made).unwrap();
     assert_eq!((results.len(), results.units.word(results.unit[9_999])), (10_000, "u9999"));
     let info = bellows_campaign::Info::read(&made).unwrap();
