@@ -192,7 +192,7 @@ pub enum Read {
 /// When a run counts as disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disturbance {
-    /// The maximum share of the run's time that the host took from its processors.
+    /// The maximum share of the run's time that the host took from any one of its processors.
     pub steal: f64,
     /// The maximum change of the processor's speed from before the run to after it, as a share.
     pub speed: f64,

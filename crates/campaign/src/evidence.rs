@@ -43,8 +43,28 @@ impl Evidence {
     /// If the folder has no campaign, or files cannot be read or are damaged, or the register does not agree with the
     /// rows.
     pub fn read(folder: &Path) -> Result<Evidence, JournalError> {
-        // What is registered while the journal is read is not compared with it.
-        let register = Register::read(folder)?;
+        Evidence::read_beside(folder, Register::read(folder)?)
+    }
+
+    /// The same with the register that was read before.
+    fn read_beside(folder: &Path, mut register: Register) -> Result<Evidence, JournalError> {
+        loop {
+            match Evidence::compare(folder, &register) {
+                Ok((results, lines, known)) => return Ok(Evidence { results, register, lines, known }),
+                Err(error @ JournalError::Disagreement { .. }) => {
+                    // Rows behind a hypothesis that was registered meanwhile name its record.
+                    if !register.refresh(folder)? {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads the journal, and compares it with a register that may be older. Gives the results, and for each row its
+    /// line and the record that its executor knew.
+    fn compare(folder: &Path, register: &Register) -> Result<(Results, Vec<u32>, Vec<u32>), JournalError> {
         let (mut lines, mut known) = (Vec::new(), Vec::new());
         let mut agreement = register.agreement();
         let results = Results::read_with(folder, |number, bytes, line, rows| {
@@ -54,10 +74,10 @@ impl Evidence {
             Ok(())
         })?;
         agreement.finish(&folder.join(JOURNAL))?;
-        Ok(Evidence { results, register, lines, known })
+        Ok((results, lines, known))
     }
 
-    /// The same, of this campaign.
+    /// The same as [`Evidence::read`], of this campaign.
     ///
     /// # Errors
     /// As for [`Evidence::read`], and if the folder has the results of another campaign.
@@ -133,5 +153,51 @@ impl Evidence {
             }
         }
         meant
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::RunId;
+    use crate::{Journal, Row, parse, register};
+
+    #[test]
+    fn a_hypothesis_that_is_registered_while_the_folder_is_read_is_no_change() {
+        let text = "name = 'it'\nrepeats = 3\ncommand = ['true']\nfactors.a = ['x', 'y']\n\
+                    score = { unit = '1', json = 'score' }\n\
+                    [[hypothesis]]\nname = 'one'\nfactor = 'a'\ncompare = ['x', 'y']\n\
+                    [[hypothesis]]\nname = 'two'\nfactor = 'a'\ncompare = ['y', 'x']\n";
+        let campaign = parse("it.toml", text).unwrap();
+        let folder = bellows_testkit::scratch();
+        let folder = folder.path();
+        let mut journal = Journal::open(folder, &campaign, text).unwrap();
+        let row = |block| -> Row {
+            serde_json::from_value(serde_json::json!({
+                "run": RunId { block, combination: 1 }, "campaign": Plan::new(&campaign).hash(), "levels": {"a": "x"},
+                "scores": [], "start": crate::now(), "seconds": 1.0,
+                "machine": {"host": "", "cpu": "", "cpus": "", "os": "", "load": 0.0, "steal": null,
+                    "yardstick_before": 1.0, "yardstick_after": 1.0},
+            }))
+            .unwrap()
+        };
+        let empty = Register::read(folder).unwrap();
+        journal.append(row(1)).unwrap();
+        register(folder, &campaign, &campaign.hypotheses[0]).unwrap();
+        let one = Register::read(folder).unwrap();
+        journal.append(row(2)).unwrap();
+        register(folder, &campaign, &campaign.hypotheses[1]).unwrap();
+        journal.append(row(3)).unwrap();
+        for before in [empty, one] {
+            let evidence = Evidence::read_beside(folder, before).unwrap();
+            assert_eq!((evidence.results().len(), evidence.register().records().len()), (3, 2));
+        }
+        // What was changed is no such case.
+        let path = folder.join(JOURNAL);
+        let changed = std::fs::read_to_string(&path).unwrap().replacen("\"seconds\":1.0", "\"seconds\":2.0", 1);
+        std::fs::write(&path, changed).unwrap();
+        let current = Register::read(folder).unwrap();
+        let error = Evidence::read_beside(folder, current).map(drop).unwrap_err();
+        assert!(matches!(error, JournalError::Disagreement { line: 2, .. }), "{error}");
     }
 }

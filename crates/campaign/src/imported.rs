@@ -1,6 +1,6 @@
 //! A results folder from a table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -10,15 +10,18 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::campaign::Campaign;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, quoted};
 use crate::file::parse;
 use crate::folder::{
-    INFO, Info, JOURNAL, JournalError, Origin, TEXT, create_folder, io_error, sync_folder, write_whole,
+    INFO, Info, JOURNAL, JournalError, Origin, TEXT, create_folder, io_error, sync_folder, unused, write_whole,
 };
 use crate::import::{ColumnNames, ImportError, import_columns};
 use crate::plan::{Hash, Plan, RunId};
 use crate::results::{Results, Words};
 use crate::time;
+
+/// Maximum number of measures, and of units. A column with more holds something else.
+const MAX_SCORES: usize = 10_000;
 
 /// A results folder that was made from a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +49,33 @@ pub enum ImportFolderError {
     /// The table has no rows.
     #[error("{} has no rows below its header; give another table", .0.display())]
     Empty(PathBuf),
+    /// A column has too many different values.
+    #[error(
+        "the column {} of {} has more than {MAX_SCORES} different values; ignore it if it holds no {what}s",
+        quoted(.column), path.display()
+    )]
+    TooMany {
+        /// The table.
+        path: PathBuf,
+        /// `measure` or `unit`.
+        what: &'static str,
+        /// The name of the column.
+        column: String,
+    },
+    /// A repetition is 0.
+    #[error(
+        "{}, row {row} below the header: the repetition is 0; number repetitions from 1, or ignore the column {}, so \
+         that they are counted",
+        path.display(), quoted(.column)
+    )]
+    Zero {
+        /// The table.
+        path: PathBuf,
+        /// The row, from 1.
+        row: usize,
+        /// The name of the column.
+        column: String,
+    },
     /// There are two rows of one run.
     #[error(
         "{}, row {row} below the header: the repetition {id} of these levels is there already; number repetitions in a \
@@ -75,7 +105,7 @@ pub enum ImportFolderError {
 /// that hypotheses can be looked at; nothing can be run or registered in it.
 ///
 /// # Errors
-/// Why not, and the way out. Nothing is left then.
+/// Why not, and the way out. Nothing is left then, except new folders above it.
 pub fn import_folder(table: &Path, folder: &Path, names: &ColumnNames) -> Result<Imported, ImportFolderError> {
     if fs::symlink_metadata(folder).is_ok() {
         return Err(ImportFolderError::Exists(folder.to_owned()));
@@ -92,27 +122,71 @@ pub fn import_folder(table: &Path, folder: &Path, names: &ColumnNames) -> Result
     if results.is_empty() {
         return Err(ImportFolderError::Empty(table.to_owned()));
     }
+    check_columns(&results, table, names)?;
     let text = text_of(&results, table, &origin);
     let factors = |why| ImportFolderError::Factors { path: table.to_owned(), why: Box::new(why) };
     let campaign = parse("the campaign file", &text).map_err(factors)?;
     // Beside the folder until it is complete.
-    let mut name = folder.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
+    let part = create_part(folder)?;
     let made = write_folder(&part, &results, &campaign, &text, origin, table).and_then(|made| {
-        fs::rename(&part, folder).map_err(io_error("create", folder))?;
+        // This replaces no folder but one that is empty.
+        fs::rename(&part, folder).map_err(|error| match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory => {
+                ImportFolderError::Exists(folder.to_owned())
+            }
+            _ => io_error("create", folder)(error).into(),
+        })?;
         Ok(made)
     });
     match made {
         Ok(runs) => {
-            let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-            sync_folder(parent.unwrap_or(Path::new(".")))?;
+            sync_folder(parent_of(folder))?;
             Ok(Imported { runs, failed: results.failures(), file: folder.join(TEXT) })
         }
         Err(error) => {
             let _ = fs::remove_dir_all(&part);
             Err(error)
         }
+    }
+}
+
+fn parent_of(folder: &Path) -> &Path {
+    folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates a folder beside one that there is not yet, with a name that nothing has.
+fn create_part(folder: &Path) -> Result<PathBuf, JournalError> {
+    let Some(name) = folder.file_name() else {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, "its path does not end with a name");
+        return Err(io_error("create", folder)(error));
+    };
+    create_folder(parent_of(folder))?;
+    // Without a slash that the path may end with.
+    let beside = folder.with_file_name(name);
+    loop {
+        let part = unused(&beside, "part");
+        match fs::create_dir(&part) {
+            Ok(()) => return Ok(part),
+            // Another process was faster. A link to nothing is an error.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && part.exists() => {}
+            Err(error) => return Err(io_error("create", &part)(error)),
+        }
+    }
+}
+
+/// Checks that the columns of measures, units and repetitions hold what their names say.
+fn check_columns(results: &Results, table: &Path, names: &ColumnNames) -> Result<(), ImportFolderError> {
+    let path = || table.to_owned();
+    for (words, what, column) in [(&results.measures, "measure", "measure"), (&results.units, "unit", &names.unit)] {
+        if words.all().len() > MAX_SCORES {
+            return Err(ImportFolderError::TooMany { path: path(), what, column: column.to_owned() });
+        }
+    }
+    match results.ids.iter().position(|id| *id == 0) {
+        Some(row) if has_ids(results) => {
+            Err(ImportFolderError::Zero { path: path(), row: row + 1, column: names.id.clone() })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -149,18 +223,26 @@ fn text_of(results: &Results, table: &Path, origin: &Origin) -> String {
         let levels: Vec<String> = factor.levels.all().iter().map(|level| text(level)).collect();
         let _ = writeln!(file, "{} = [{}]", text(&factor.name), levels.join(", "));
     }
-    for measure in results.measures.all() {
-        let unit = results.measure.iter().position(|found| results.measures.word(*found) == measure);
-        let unit = unit.map_or("", |row| results.units.word(results.unit[row]));
+    // The unit of each measure's first row.
+    let mut units = vec![""; results.measures.all().len()];
+    for (measure, unit) in results.measure.iter().zip(&results.unit).rev() {
+        units[*measure as usize] = results.units.word(*unit);
+    }
+    for (measure, unit) in results.measures.all().iter().zip(units) {
         let unit = if unit.is_empty() { "1" } else { unit };
         let _ = writeln!(file, "\n[[score]]\nname = {}\nunit = {}\njson = \"score\"", text(measure), text(unit));
     }
     file
 }
 
+/// Whether the table numbers repetitions.
+fn has_ids(results: &Results) -> bool {
+    results.ids.iter().any(|id| *id > 0)
+}
+
 /// The number of each row's repetition, from 1: its id, or if there are none, how often its levels were there before.
 fn blocks(results: &Results) -> Vec<u32> {
-    let has_ids = results.ids.iter().any(|id| *id > 0);
+    let has_ids = has_ids(results);
     let mut counts: HashMap<Vec<u32>, u32> = HashMap::new();
     let block = |row: usize| match has_ids {
         true => results.ids[row],
@@ -183,7 +265,6 @@ fn write_folder(
     origin: Origin,
     table: &Path,
 ) -> Result<usize, ImportFolderError> {
-    create_folder(folder)?;
     let plan = Plan::new(campaign);
     let info = Info { imported: Some(origin), ..Info::of(campaign, &plan) };
     let path = folder.join(JOURNAL);
@@ -217,6 +298,7 @@ fn write_rows(journal: &mut impl Write, results: &Results, plan: &Plan, table: &
     // Rows of a run: those with the same levels and repetition, one for each measure.
     let mut places: HashMap<RunId, usize> = HashMap::new();
     let mut runs: Vec<(RunId, Vec<usize>)> = Vec::new();
+    let mut known: HashSet<(usize, u32)> = HashSet::new();
     for (row, block) in blocks(results).into_iter().enumerate() {
         let levels: Vec<usize> = results.factors.iter().map(|factor| factor.rows[row] as usize).collect();
         let combination = numbers.get(levels.as_slice()).copied().unwrap_or(0);
@@ -225,11 +307,10 @@ fn write_rows(journal: &mut impl Write, results: &Results, plan: &Plan, table: &
             runs.push((run, Vec::new()));
             runs.len() - 1
         });
-        let rows = &mut runs[place].1;
-        if block == 0 || rows.iter().any(|other| results.measure[*other] == results.measure[row]) {
+        if !known.insert((place, results.measure[row])) {
             return Err(RowError::Row(ImportFolderError::Twice { path: table.to_owned(), row: row + 1, id: block }));
         }
-        rows.push(row);
+        runs[place].1.push(row);
     }
     let hash = plan.hash();
     let word = |words: &Words, number: u32| words.word(number).to_owned();

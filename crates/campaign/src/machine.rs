@@ -22,7 +22,7 @@ pub(crate) struct Facts {
 /// A reading before a run.
 pub(crate) struct Before {
     yardstick: f64,
-    stolen: Option<u64>,
+    stolen: Vec<(usize, u64)>,
     load: f64,
 }
 
@@ -50,38 +50,44 @@ impl Facts {
 
     /// The machine during a run of some seconds, and what disturbed the run.
     pub(crate) fn after(&self, before: &Before, seconds: f64, limits: &Disturbance) -> (Machine, Vec<String>) {
-        let stolen = self.stolen().zip(before.stolen).map(|(after, before)| after.saturating_sub(before));
+        let stolen = stolen_between(&before.stolen, &self.stolen());
         let machine = Machine {
             host: self.host.clone(),
             cpu: self.cpu.clone(),
             cpus: cpu::ranges(&self.cpus),
             os: self.os.clone(),
             load: before.load,
-            steal: stolen.map(|ticks| ticks as f64 / TICKS_PER_SECOND),
+            steal: (!stolen.is_empty()).then(|| stolen.iter().map(|(_, seconds)| seconds).sum()),
             yardstick_before: before.yardstick,
             yardstick_after: yardstick(),
         };
-        let disturbed = disturbances(&machine, self.cpus.len(), seconds, limits);
+        let disturbed = disturbances(&machine, &stolen, seconds, limits);
         (machine, disturbed)
     }
 
-    /// The steal time of the processors, in ticks.
-    fn stolen(&self) -> Option<u64> {
-        stolen(&fs::read_to_string("/proc/stat").ok()?, &self.cpus)
+    /// The steal time of each of the processors, in ticks. Nothing if the system does not report it.
+    fn stolen(&self) -> Vec<(usize, u64)> {
+        stolen(&fs::read_to_string("/proc/stat").unwrap_or_default(), &self.cpus)
     }
 }
 
-fn stolen(stat: &str, cpus: &[usize]) -> Option<u64> {
-    let mut sum = None;
-    for line in stat.lines() {
+fn stolen(stat: &str, cpus: &[usize]) -> Vec<(usize, u64)> {
+    let of_line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
-        let number = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
-        if number.is_some_and(|number: usize| cpus.contains(&number)) {
-            let ticks: u64 = fields.nth(7)?.parse().ok()?;
-            sum = Some(sum.unwrap_or(0) + ticks);
-        }
-    }
-    sum
+        let number = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
+        let ticks = fields.nth(7)?.parse().ok()?;
+        cpus.contains(&number).then_some((number, ticks))
+    };
+    stat.lines().filter_map(of_line).collect()
+}
+
+/// The steal time of each processor between two readings, in seconds. One that was switched on or off has none.
+fn stolen_between(before: &[(usize, u64)], after: &[(usize, u64)]) -> Vec<(usize, f64)> {
+    let of_cpu = |&(cpu, after): &(usize, u64)| {
+        let (_, before) = before.iter().find(|(other, _)| *other == cpu)?;
+        Some((cpu, after.saturating_sub(*before) as f64 / TICKS_PER_SECOND))
+    };
+    after.iter().filter_map(of_cpu).collect()
 }
 
 fn load() -> f64 {
@@ -96,13 +102,14 @@ fn yardstick() -> f64 {
     steps[steps.len() / 4] * 1e9 / clock::ticks_per_second() as f64
 }
 
-/// What disturbed a run, as sentences without a full stop.
-pub(crate) fn disturbances(machine: &Machine, cpus: usize, seconds: f64, limits: &Disturbance) -> Vec<String> {
+/// What disturbed a run, as sentences without a full stop. `stolen` has the seconds that the host took from each
+/// processor: one that is taken slows a run, however many others there are.
+fn disturbances(machine: &Machine, stolen: &[(usize, f64)], seconds: f64, limits: &Disturbance) -> Vec<String> {
     let mut disturbed = Vec::new();
-    if let Some(steal) = machine.steal
-        && steal > limits.steal * seconds * cpus.max(1) as f64
+    if let Some((cpu, most)) = stolen.iter().max_by(|(_, one), (_, other)| one.total_cmp(other))
+        && *most > limits.steal * seconds
     {
-        disturbed.push(format!("the host took {steal:.2} s of {seconds:.2} s on {cpus} processors"));
+        disturbed.push(format!("the host took {most:.2} s of {seconds:.2} s from processor {cpu}"));
     }
     let (before, after) = (machine.yardstick_before, machine.yardstick_after);
     let change = before.max(after) / before.min(after) - 1.0;
@@ -122,25 +129,29 @@ mod tests {
     fn steal_time_is_that_of_the_processors() {
         let stat =
             "cpu  9 9 9 9 9 9 9 99 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 0 0 0 0 0 0 0 20\ncpu10 0 0 0 0 0 0 0 300\n";
-        assert_eq!(stolen(stat, &[0]), Some(8));
-        assert_eq!(stolen(stat, &[0, 1]), Some(28));
-        assert_eq!(stolen(stat, &[10]), Some(300));
-        assert_eq!(stolen(stat, &[5]), None);
-        assert_eq!(stolen("cpu0 1 2", &[0]), None);
+        assert_eq!(stolen(stat, &[0]), [(0, 8)]);
+        assert_eq!(stolen(stat, &[0, 1]), [(0, 8), (1, 20)]);
+        assert_eq!(stolen(stat, &[10]), [(10, 300)]);
+        assert_eq!(stolen(stat, &[5]), []);
+        assert_eq!(stolen("cpu0 1 2", &[0]), []);
+        assert_eq!(stolen_between(&[(0, 8), (1, 20), (2, 5)], &[(0, 8), (1, 70), (3, 9)]), [(0, 0.0), (1, 0.5)]);
     }
 
     #[test]
     fn a_run_is_disturbed_above_the_limits_only() {
         let facts = Facts::of(&[0]);
         let (quiet, _) = facts.after(&facts.before(), 1.0, &Disturbance::default());
-        let quiet = Machine { steal: Some(0.0), yardstick_before: 1.0, yardstick_after: 1.05, ..quiet };
+        let quiet = Machine { yardstick_before: 1.0, yardstick_after: 1.05, ..quiet };
         let limits = Disturbance { steal: 0.02, speed: 0.1 };
-        let count = |machine: &Machine| disturbances(machine, 2, 10.0, &limits).len();
-        assert_eq!(count(&quiet), 0);
-        assert_eq!(count(&Machine { steal: Some(0.39), ..quiet.clone() }), 0);
-        assert_eq!(count(&Machine { steal: Some(0.41), ..quiet.clone() }), 1);
-        assert_eq!(count(&Machine { yardstick_after: 1.2, ..quiet.clone() }), 1);
-        assert_eq!(count(&Machine { yardstick_after: 0.8, steal: Some(5.0), ..quiet }), 2);
+        let found = |machine: &Machine, stolen: &[(usize, f64)]| disturbances(machine, stolen, 10.0, &limits);
+        assert!(found(&quiet, &[]).is_empty() && found(&quiet, &[(0, 0.19), (1, 0.19)]).is_empty());
+        // One of many processors, which is 1.6 percent of the time of all.
+        let mut many: Vec<(usize, f64)> = (0..64).map(|cpu| (cpu, 0.0)).collect();
+        many[40].1 = 10.0;
+        assert_eq!(found(&quiet, &many), ["the host took 10.00 s of 10.00 s from processor 40"]);
+        assert_eq!(found(&quiet, &[(0, 0.21)]).len(), 1);
+        assert_eq!(found(&Machine { yardstick_after: 1.2, ..quiet.clone() }, &[]).len(), 1);
+        assert_eq!(found(&Machine { yardstick_after: 0.8, ..quiet }, &[(0, 5.0)]).len(), 2);
     }
 
     #[test]

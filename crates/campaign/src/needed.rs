@@ -70,6 +70,18 @@ pub enum NeededError {
     /// There are several scores.
     #[error("the results have the scores {0}; say which")]
     SeveralScores(String),
+    /// The score has several units.
+    #[error(
+        "runs have the score {} in the units {units}, which have no common mean; give each unit a score of its own, or \
+         remove the runs of one",
+        quoted(.score)
+    )]
+    SeveralUnits {
+        /// The score.
+        score: String,
+        /// The units.
+        units: String,
+    },
     /// There are too few runs.
     #[error("the scatter of runs is not known yet: {0}")]
     Scatter(#[from] AnovaError),
@@ -98,6 +110,11 @@ pub fn needed_runs(results: &Results, question: &Question) -> Result<NeededRuns,
     let measure = chosen_score(results, question.score.as_deref())?;
     let rows: Vec<usize> =
         (0..results.len()).filter(|&row| results.measure[row] == measure && !results.scores[row].is_nan()).collect();
+    let units = results.units_of(rows.iter().copied());
+    if units.len() > 1 {
+        let score = results.measures.word(measure).to_owned();
+        return Err(NeededError::SeveralUnits { score, units: listed(units) });
+    }
     let scores: Vec<f64> = rows.iter().map(|&row| results.scores[row]).collect();
     let column = |rows_of: &[u32]| -> Vec<u32> { rows.iter().map(|&row| rows_of[row]).collect() };
     let varies = |codes: &[u32]| codes.iter().any(|code| *code != codes[0]);
@@ -228,6 +245,9 @@ mod tests {
         assert!(
             needed_runs(&one, &question("a", Effect::Units(1.0))).unwrap_err().to_string().contains("name another")
         );
+        let units = crate::import(&b"a,score,unit\nx,1,Mpps\ny,2,MB/s\nx,2,Mpps\ny,3,MB/s\n"[..], "it").unwrap();
+        let error = needed_runs(&units, &question("a", Effect::Units(1.0))).unwrap_err().to_string();
+        assert!(error.contains("the score `score` in the units `Mpps`, `MB/s`"), "{error}");
         let empty = crate::import(&b"a,score\n"[..], "it").unwrap();
         assert!(needed_runs(&empty, &question("a", Effect::Units(1.0))).is_err());
     }

@@ -96,6 +96,21 @@ struct Head {
     hash: Hash,
 }
 
+impl Head {
+    /// Reads the file, which there may not be.
+    fn read(folder: &Path) -> Result<Option<Head>, JournalError> {
+        let path = folder.join(HEAD);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error("read", &path)(error)),
+        };
+        let damaged =
+            |error: serde_json::Error| JournalError::Damaged { path, line: error.line(), why: error.to_string() };
+        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+    }
+}
+
 impl Register {
     /// Reads the register of a results folder, and checks its hashes.
     ///
@@ -103,28 +118,20 @@ impl Register {
     /// If the file cannot be read, or was changed.
     pub fn read(folder: &Path) -> Result<Register, JournalError> {
         let path = folder.join(REGISTER);
+        // A record is added before it becomes the last one, so the file with the last one is read first.
+        let head = Head::read(folder)?;
         let length = fs::metadata(&path).map_or(0, |file| file.len());
         let (records, _) = read_all(&path)?;
         let register = Register { records, length };
         match register.fault() {
-            None => register.check_head(folder).map(|()| register),
+            None => register.check_head(head, &path).map(|()| register),
             Some((index, why)) => Err(JournalError::Damaged { path, line: index + 1, why }),
         }
     }
 
     /// Whether the record that was the last is still there.
-    fn check_head(&self, folder: &Path) -> Result<(), JournalError> {
-        let path = folder.join(HEAD);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(io_error("read", &path)(error)),
-        };
-        let head: Head = serde_json::from_slice(&bytes).map_err(|error| JournalError::Damaged {
-            path,
-            line: error.line(),
-            why: error.to_string(),
-        })?;
+    fn check_head(&self, head: Option<Head>, path: &Path) -> Result<(), JournalError> {
+        let Some(head) = head else { return Ok(()) };
         if self.records.iter().any(|record| record.hash == head.hash) {
             return Ok(());
         }
@@ -134,7 +141,7 @@ impl Register {
             head.records,
             head.hash.short()
         );
-        Err(JournalError::Damaged { path: folder.join(REGISTER), line: self.records.len() + 1, why })
+        Err(JournalError::Damaged { path: path.to_owned(), line: self.records.len() + 1, why })
     }
 
     /// The first record that was changed, and how that shows.
@@ -156,13 +163,14 @@ impl Register {
         None
     }
 
-    /// Reads the register again if another process has added records.
-    pub(crate) fn refresh(&mut self, folder: &Path) -> Result<(), JournalError> {
+    /// Reads the register again if another process has added records. Returns whether that was so.
+    pub(crate) fn refresh(&mut self, folder: &Path) -> Result<bool, JournalError> {
         let length = fs::metadata(folder.join(REGISTER)).map_or(0, |file| file.len());
-        if length != self.length {
+        let has_changed = length != self.length;
+        if has_changed {
             *self = Register::read(folder)?;
         }
-        Ok(())
+        Ok(has_changed)
     }
 
     /// The records in their order.
@@ -306,6 +314,8 @@ pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> 
     let journal_path = folder.join(JOURNAL);
     let journal_file = open(&journal_path)?;
     lock(&journal_file, &journal_path)?;
+    // A crash of the machine must not take back rows that the record is about.
+    journal_file.sync_data().map_err(io_error("write", &journal_path))?;
     let repeats = hypothesis.repeats.unwrap_or(campaign.repeats);
     let (mut journal, mut known, mut rows, mut made) = (Sha256::new(), RunSet::default(), 0, 0);
     each_line(&journal_path, &journal_file, |_, bytes| {

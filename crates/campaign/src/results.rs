@@ -142,6 +142,14 @@ impl Results {
         self.starts.get(row).map(|start| time::text_of(*start))
     }
 
+    /// The different units of some rows, in their order. Scores with different units are never one sample.
+    pub(crate) fn units_of(&self, rows: impl IntoIterator<Item = usize>) -> Vec<&str> {
+        let mut is_known = vec![false; self.units.all().len()];
+        let is_new = |unit: &u32| !std::mem::replace(&mut is_known[*unit as usize], true);
+        let units = rows.into_iter().map(|row| self.unit[row]).filter(is_new);
+        units.map(|unit| self.units.word(unit)).collect()
+    }
+
     /// The factor of a name.
     pub fn factor(&self, name: &str) -> Option<&FactorColumn> {
         self.factors.iter().find(|factor| factor.name == name)

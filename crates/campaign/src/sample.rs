@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use bellows_stats::distribution::{Distribution, StudentT};
-use bellows_stats::power::{Comparison, smallest_effect};
+use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, root};
 use bellows_stats::{Anova, Assumption, Factor, Model, anova, check_assumptions};
 use serde::Serialize;
 
@@ -27,11 +26,14 @@ const NORMAL_MEANS: usize = 30;
 pub struct Estimate {
     /// The first mean minus the second, in the score's unit.
     pub difference: f64,
-    /// The ends of its interval.
+    /// The ends of its interval, which has two sides for every direction. That of a hypothesis with a side is in its
+    /// confidence 1 minus the level, so its end on the side of the margin is further away than the test of one side
+    /// needs. That of a hypothesis of equality lies within the margin if the hypothesis is confirmed before correction.
     pub low: f64,
     /// See [`Estimate::low`].
     pub high: f64,
-    /// The confidence of the interval.
+    /// The confidence of the interval: of a planned difference 1 minus the level, or for equality, which has two tests of
+    /// one side, 1 minus twice the level.
     pub confidence: f64,
     /// The probability of data that speak as much for the hypothesis, or for a difference, if it is not so.
     pub p: f64,
@@ -43,7 +45,9 @@ pub struct Estimate {
     pub means: usize,
     /// The runs of each of the two means.
     pub runs: [usize; 2],
-    /// The difference that these runs would have shown with a probability of 0.8.
+    /// The size of the difference, in the direction of the hypothesis, with which these runs would have confirmed it with
+    /// a probability of 0.8, before correction. Nothing for equality, in exploration, without scatter, and if it is
+    /// more than 1,024 standard errors.
     pub detectable: Option<f64>,
 }
 
@@ -165,18 +169,22 @@ impl Analysis {
         let difference = mean(first)? - mean(second)?;
         let t = StudentT { df: found.residual_df };
         let error = (found.residual_mean_square() * runs.iter().map(|&runs| 1.0 / runs as f64).sum::<f64>()).sqrt();
-        let half_width = t.upper_quantile(hypothesis.level / 2.0) * error;
+        let outside = match hypothesis.direction {
+            Direction::Equal => 2.0 * hypothesis.level,
+            Direction::Greater | Direction::Less | Direction::Different => hypothesis.level,
+        };
+        let half_width = t.upper_quantile(outside / 2.0) * error;
         Some(Estimate {
             difference,
             low: difference - half_width,
             high: difference + half_width,
-            confidence: 1.0 - hypothesis.level,
+            confidence: 1.0 - outside,
             p: probability(hypothesis, difference, error, t),
             corrected_p: None,
             df: found.residual_df,
             means: means.len(),
             runs: *runs,
-            detectable: detectable(found, *runs, hypothesis.level),
+            detectable: detectable(hypothesis, error, t),
         })
     }
 
@@ -234,16 +242,34 @@ fn probability(hypothesis: &Hypothesis, difference: f64, error: f64, t: StudentT
     }
 }
 
-/// The difference that these runs would have shown.
-fn detectable(found: &Anova, [first, second]: [usize; 2], level: f64) -> Option<f64> {
-    // As many runs of each as have the same standard error.
-    let each = (2.0 / (1.0 / first as f64 + 1.0 / second as f64)).floor().max(2.0);
-    let effect = smallest_effect(Comparison::TwoSamples, each as u64, level, POWER).ok()?;
-    Some(effect * found.residual_mean_square().sqrt())
+/// The size of the difference with which the test of the hypothesis would have said yes with the power [`POWER`].
+fn detectable(hypothesis: &Hypothesis, error: f64, t: StudentT) -> Option<f64> {
+    let Hypothesis { direction, margin, level, .. } = *hypothesis;
+    let sides = match direction {
+        Direction::Greater | Direction::Less => 1.0,
+        Direction::Different => 2.0,
+        Direction::Equal => return None,
+    };
+    if !(error > 0.0 && error.is_finite()) {
+        return None;
+    }
+    let limit = t.upper_quantile(level / sides);
+    // By the excess over the margin, in standard errors. The wrong side counts for something near 0 only.
+    let power = |excess: f64| {
+        let other = NoncentralT { df: t.df, shift: excess + 2.0 * margin / error };
+        let wrong = if sides > 1.0 && other.shift < 40.0 { other.lower_tail(-limit) } else { 0.0 };
+        NoncentralT { df: t.df, shift: excess }.upper_tail(limit) + wrong
+    };
+    let lacking = |excess: f64| power(excess) - POWER;
+    // The time for a tail grows with the excess.
+    let high = (0..=10).map(|exponent| 2f64.powi(exponent)).find(|&excess| lacking(excess) > 0.0)?;
+    Some(margin + root(lacking, 0.0, high) * error)
 }
 
 #[cfg(test)]
 mod tests {
+    use bellows_stats::power::{Comparison, smallest_effect};
+
     use super::*;
 
     fn hypothesis(direction: Direction, margin: f64) -> Hypothesis {
@@ -281,6 +307,35 @@ mod tests {
     }
 
     #[test]
+    fn the_detectable_difference_is_that_of_the_test() {
+        let t = StudentT { df: 18.0 };
+        let near = |found: Option<f64>, expected: f64| {
+            assert!((found.unwrap() - expected).abs() < 1e-6 * expected, "{found:?} {expected}");
+        };
+        // Two samples of ten, in standard errors: the same as by the power of such tests, whose level has two sides.
+        let error = (2.0f64 / 10.0).sqrt();
+        let two = smallest_effect(Comparison::TwoSamples, 10, 0.05, POWER).unwrap();
+        near(detectable(&hypothesis(Direction::Different, 0.0), error, t), two);
+        // What the test says yes to in four of five cases.
+        for direction in [Direction::Greater, Direction::Less] {
+            let found = detectable(&hypothesis(direction, 3.0), error, t).unwrap();
+            let power = NoncentralT { df: 18.0, shift: (found - 3.0) / error }.upper_tail(t.upper_quantile(0.05));
+            assert!((power - POWER).abs() < 1e-9 && found < 3.0 + two, "{found}");
+        }
+        // With a margin the wrong side counts for nothing.
+        let found = detectable(&hypothesis(Direction::Different, 3.0), error, t).unwrap();
+        assert!((found - 3.0 - two).abs() < 1e-3, "{found}");
+        // More residual degrees of freedom than those of the two means.
+        let more = detectable(&hypothesis(Direction::Different, 0.0), error, StudentT { df: 90.0 }).unwrap();
+        assert!(more < two, "{more}");
+        assert_eq!(detectable(&hypothesis(Direction::Equal, 3.0), error, t), None);
+        assert_eq!(detectable(&hypothesis(Direction::Greater, 3.0), 0.0, t), None);
+        let tight = Hypothesis { level: 1e-9, ..hypothesis(Direction::Greater, 0.0) };
+        assert_eq!(detectable(&tight, error, StudentT { df: 2.0 }), None);
+        assert!(detectable(&hypothesis(Direction::Different, 1e12), error, t).is_some_and(|it| it >= 1e12));
+    }
+
+    #[test]
     fn a_difference_is_found_only_between_two_runs_each() {
         let it = hypothesis(Direction::Greater, 0.0);
         let table = |rows: &[(&str, f64)]| {
@@ -303,5 +358,10 @@ mod tests {
         // One-sided, and as one of one pair.
         assert!((2.0 * planned.p - explored.p).abs() < 1e-9, "{} {}", planned.p, explored.p);
         assert!((planned.low - explored.low).abs() < 1e-9 && planned.detectable.unwrap() > 1.0);
+        // Equality within a margin that is the interval's end has the level as its probability.
+        let equal = found.planned(&hypothesis(Direction::Equal, 1.0)).unwrap();
+        assert!((equal.confidence - 0.9).abs() < 1e-12 && equal.detectable.is_none());
+        let equal = found.planned(&hypothesis(Direction::Equal, equal.high)).unwrap();
+        assert!((equal.p - 0.05).abs() < 1e-9, "{}", equal.p);
     }
 }

@@ -15,6 +15,7 @@ use bellows_stats::holm;
 use serde::Serialize;
 
 use crate::campaign::{Campaign, Hypothesis};
+use crate::diagnostics::listed;
 use crate::evidence::{Evidence, Use};
 use crate::folder::JournalError;
 use crate::register::{Record, Standing, text_hash};
@@ -120,6 +121,8 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
     let cells = Cells::of(results, &hypothesis.term);
     let (mut confirming, mut others) = (Sample::new(&cells), Sample::new(&cells));
     let (measure, meant) = (results.measures.number(&hypothesis.score), evidence.meant(hypothesis));
+    let has_score = |row: &usize| Some(results.measure[*row]) == measure && !results.scores[*row].is_nan();
+    let units = results.units_of((0..results.len()).filter(|row| meant[*row] && has_score(row)));
     let mut row = 0;
     for run in results.runs.chunk_by(|one, other| one == other) {
         let all = row..row + run.len();
@@ -127,7 +130,6 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
         if !meant[all.start] {
             continue;
         }
-        let has_score = |row: &usize| Some(results.measure[*row]) == measure && !results.scores[*row].is_nan();
         let Some(row) = all.clone().find(has_score) else {
             runs.without_score += 1;
             continue;
@@ -141,11 +143,13 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
         *count += 1;
         sample.add(row, results.scores[row], results.starts.get(row).copied());
     }
-    // What is not to be confirmed yet is not to be looked at.
-    let tested = if missing == 0 { confirming.analysis(hypothesis) } else { None };
+    // Scores with different units have no mean. What is not to be confirmed yet is not to be looked at.
+    let has_unit = units.len() < 2;
+    let tested = if has_unit && missing == 0 { confirming.analysis(hypothesis) } else { None };
     let confirmation = tested.as_ref().and_then(|found| found.planned(hypothesis));
-    let looked_at = others.analysis(hypothesis);
-    let refused = why_refused(&standing, runs, confirmation.is_some());
+    let looked_at = if has_unit { others.analysis(hypothesis) } else { None };
+    let refused =
+        if has_unit { why_refused(&standing, runs, confirmation.is_some()) } else { Some(several_units(&units)) };
     let record = match standing {
         Standing::Registered(record) => Some(record),
         Standing::Unregistered | Standing::Changed(_) => None,
@@ -162,6 +166,14 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
         exploration: looked_at.as_ref().and_then(|found| found.explored()),
         warnings: tested.as_ref().or(looked_at.as_ref()).map_or(Vec::new(), |found| found.warnings()),
     }
+}
+
+fn several_units(units: &[&str]) -> String {
+    format!(
+        "its runs have the score in the units {}, which have no common mean; give each unit a score of its own in a \
+         campaign file, and make the runs in another folder",
+        listed(units)
+    )
 }
 
 /// Why a hypothesis cannot be confirmed by any data.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellows_campaign::{
-    Campaign, Conclusion, Estimate, ExecuteError, Executor, Journal, Machine, Plan, Row, RunId, Score, Stop, Verdict,
-    now, parse, register, run, verdicts,
+    Campaign, Conclusion, Estimate, ExecuteError, Executor, Journal, JournalError, Machine, Plan, Row, RunId, Score,
+    Stop, Verdict, now, parse, register, run, verdicts,
 };
 use bellows_testkit::scratch;
 
@@ -128,7 +128,8 @@ fn what_was_found_in_the_first_runs_is_refused() {
     // The quantile of ten means and 2,090 degrees of freedom.
     let published = Published::new(&campaign, means, (1.185_719_9 - 0.119_994_41) / 2.0, 4.478_99);
     make_all(folder.path(), EXPLORATION, &campaign, published);
-    register(folder.path(), &campaign, &campaign.hypotheses[0]).unwrap();
+    let error = register(folder.path(), &campaign, &campaign.hypotheses[0]).unwrap_err();
+    assert!(matches!(error, JournalError::NoRunsLeft { repeats: 210, .. }), "{error}");
     let Verdict { conclusion, confirmation, exploration, refused, .. } = verdict(folder.path(), &campaign);
     assert_eq!((conclusion, confirmation), (Conclusion::Refused, None));
     assert!(refused.unwrap().contains("registered"));

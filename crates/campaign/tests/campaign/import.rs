@@ -173,7 +173,7 @@ fn a_table_that_is_no_campaign_leaves_nothing() {
     let folder = bellows_testkit::scratch();
     for (text, why) in [
         ("a,id,score\nx,1,1\ny,1,1\nx,1,2\n", "row 3 below the header: the repetition 1"),
-        ("a,id,score\nx,0,1\ny,1,1\n", "row 1 below the header: the repetition 0"),
+        ("a,id,score\nx,1,1\ny,0,1\n", "row 2 below the header: the repetition is 0; number repetitions from 1"),
         ("a,score\n", "has no rows"),
         ("a b,score\nx,1\n", "cannot be factors"),
         ("a,score\n,1\n", "cannot be factors"),
@@ -192,6 +192,56 @@ fn a_table_that_is_no_campaign_leaves_nothing() {
     assert_eq!(import_folder(&table, &made, &ColumnNames::default()).unwrap().runs, 3);
     let results = Results::read(&made).unwrap();
     assert_eq!((results.scores.as_slice(), results.ids.as_slice()), (&[1.0, 2.0, 3.0, 4.0][..], &[1, 1, 2, 1][..]));
+}
+
+/// What is beside the new folder stays, also if it is called like what is made meanwhile.
+#[test]
+fn an_import_removes_nothing_that_it_did_not_make() {
+    let folder = bellows_testkit::scratch();
+    let table = bellows_testkit::scratch::write(&folder, "table.csv", "a,id,score\nx,1,1\nx,1,2\n");
+    let mut kept = Vec::new();
+    for name in ["made.part", "made.part-1"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+        kept.push(folder.path().join(name).join("notes.txt"));
+        std::fs::write(kept.last().unwrap(), "mine").unwrap();
+    }
+    let made = folder.path().join("made");
+    assert!(import_folder(&table, &made, &ColumnNames::default()).is_err());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+    std::fs::write(&table, "a,id,score\nx,1,1\nx,2,2\n").unwrap();
+    // As a shell completes the name of a folder.
+    let with_slash = folder.path().join("made/");
+    assert_eq!(import_folder(&table, &with_slash, &ColumnNames::default()).unwrap().runs, 2);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+    assert_eq!(Results::read(&made).unwrap().len(), 2);
+    assert!(kept.iter().all(|path| std::fs::read(path).is_ok_and(|text| text == b"mine")));
+}
+
+/// The time that an import takes grows with the rows, however many measures they have.
+#[test]
+fn a_table_of_many_measures_is_imported() {
+    let folder = bellows_testkit::scratch();
+    let rows = |count: usize, unit: fn(usize) -> String| {
+        let lines = (0..count).map(|number| format!("x,{number},1.5,{}\n", unit(number)));
+        "a,measure,score,unit\n".to_owned() + &lines.collect::<String>()
+    };
+    let made = folder.path().join("made");
+    for (text, column) in [
+        (rows(80_000, |_| "s".to_owned()), "measure"),
+        (rows(10_001, |_| "s".to_owned()), "measure"),
+        (rows(10_001, |number| number.to_string()).replace("measure", "run"), "unit"),
+    ] {
+        let table = bellows_testkit::scratch::write(&folder, "table.csv", &text);
+        let error = import_folder(&table, &made, &ColumnNames::default()).unwrap_err().to_string();
+        let expected = format!("the column `{column}` of {} has more than 10000 different values; ", table.display());
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    let table = bellows_testkit::scratch::write(&folder, "table.csv", &rows(10_000, |number| format!("u{number}")));
+    assert_eq!(import_folder(&table, &made, &ColumnNames::default()).unwrap().runs, 1);
+    let results = Results::read(&made).unwrap();
+    assert_eq!((results.len(), results.units.word(results.unit[9_999])), (10_000, "u9999"));
+    let info = bellows_campaign::Info::read(&made).unwrap();
+    assert_eq!((info.scores[9_999].name.as_str(), info.scores[9_999].unit.as_str()), ("9999", "u9999"));
 }
 
 /// Parts of files.

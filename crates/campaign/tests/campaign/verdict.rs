@@ -70,6 +70,34 @@ fn near(found: f64, expected: f64, tolerance: f64) {
     assert!((found - expected).abs() < tolerance, "{found} {expected}");
 }
 
+/// Scores of one name with different units are no sample.
+#[test]
+fn scores_with_different_units_are_never_one_mean() {
+    let (folder, campaign) = (scratch(), published(0.01, 5));
+    register(folder.path(), &campaign, &campaign.hypotheses[1]).unwrap();
+    record(folder.path(), &campaign, 1..=5, "2999-01-01T00:00:00.000Z", |_, _| 10.0, 1.0);
+    let verdict = verdicts(folder.path(), &campaign).unwrap().remove(1);
+    assert_eq!((verdict.conclusion, verdict.runs.confirming), (Conclusion::NotConfirmed, 10));
+    let path = folder.path().join(JOURNAL);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let changed = |config: &str| -> String {
+        let of_line = |line: &str| match line.contains(&format!("\"config\":\"{config}\"")) {
+            true => line.replace("Gb/s", "Mpps"),
+            false => line.to_owned(),
+        };
+        text.split_inclusive('\n').map(of_line).collect()
+    };
+    std::fs::write(&path, changed("base").replacen("Mpps", "Gb/s", 1)).unwrap();
+    let verdict = verdicts(folder.path(), &campaign).unwrap().remove(1);
+    assert_eq!((verdict.conclusion, verdict.confirmation, verdict.exploration), (Conclusion::Refused, None, None));
+    let why = verdict.refused.unwrap();
+    assert!(why.contains("in the units `Gb/s`, `Mpps`") && why.contains("a score of its own"), "{why}");
+    // Other runs may have another unit.
+    std::fs::write(&path, changed("filter")).unwrap();
+    let verdict = verdicts(folder.path(), &campaign).unwrap().remove(1);
+    assert_eq!((verdict.conclusion, verdict.runs.confirming), (Conclusion::NotConfirmed, 10));
+}
+
 #[test]
 fn what_was_found_by_looking_is_confirmed_by_fresh_runs_alone() {
     let folder = scratch();

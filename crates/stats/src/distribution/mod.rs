@@ -14,8 +14,7 @@ mod scale;
 pub use classic::{ChiSquare, FRatio, Normal, StudentT};
 pub use noncentral::{NoncentralF, NoncentralT};
 pub use range::StudentizedRange;
-
-pub(crate) use roots::root;
+pub use roots::root;
 
 /// A continuous distribution of one variable X.
 pub trait Distribution {

@@ -5,7 +5,7 @@
 const MAX_STEPS: usize = 200;
 
 /// The root of `function` between `low` and `high`, where it has opposite signs, to the last bits of a `f64`.
-pub(crate) fn root(function: impl Fn(f64) -> f64, low: f64, high: f64) -> f64 {
+pub fn root(function: impl Fn(f64) -> f64, low: f64, high: f64) -> f64 {
     let point = |x: f64| (x, function(x));
     // The newest point, the one on the other side of the root, and the one that the newest replaced.
     let (mut newest, mut opposite) = (point(high), point(low));
