@@ -115,7 +115,7 @@ fn versions_that_were_built_are_those_of_the_folder() {
     let scratch = scratch();
     let at = |name: &str| scratch.path().join(name);
     let (file, folder) = (at("tool.toml"), at("tool.results"));
-    let text = "repeats = 4\ncommand = ['sh', '{version.program}', '{block}']\n[build]\n[score]\n\
+    let text = "name = 'tool'\nrepeats = 4\ncommand = ['sh', '{version.program}', '{block}']\n[build]\n[score]\n\
                 pattern = 'took (?<time>\\d+)'\nunit = 'ms'\n";
     std::fs::write(&file, text).unwrap();
     for (name, time) in [("old", 20), ("new", 10)] {
