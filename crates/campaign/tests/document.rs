@@ -94,6 +94,7 @@ impl Executor for Published<'_> {
             machine,
             versions: BTreeMap::new(),
             registered: None,
+            known: None,
         })
     }
 
