@@ -42,6 +42,7 @@
 //! | `status` | how far a campaign is |
 //! | `compare` | two versions of a thing, by pairs of runs |
 //! | `evidence` | results beside the register: which runs can confirm a hypothesis |
+//! | `cells` | which combination of levels rows have |
 //! | `sample` | the difference of two means |
 //! | `needed` | how many runs show an effect |
 //! | `exercise` | arbitrary bytes as each kind of file |
@@ -52,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
+mod cells;
 mod compare;
 mod diagnostics;
 mod evidence;

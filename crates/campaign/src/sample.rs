@@ -13,7 +13,7 @@ use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova, check_a
 use serde::Serialize;
 
 use crate::campaign::{Direction, Hypothesis};
-use crate::results::Results;
+use crate::cells::{Cells, cross};
 
 /// The power at which an effect counts as one that the runs could have shown.
 const POWER: f64 = 0.8;
@@ -50,78 +50,6 @@ pub struct Estimate {
     pub runs: [usize; 2],
     /// The difference that these runs would have shown with a probability of 0.8.
     pub detectable: Option<f64>,
-}
-
-/// The cell of each row of results: the combination of levels of a term, and that of the other factors.
-pub(crate) struct Cells {
-    term: Vec<u32>,
-    /// The levels of each cell of the term.
-    names: Vec<Vec<String>>,
-    rest: Vec<u32>,
-}
-
-impl Cells {
-    /// The cells of a term. A factor that the results do not have has one level, which has no name.
-    pub(crate) fn of(results: &Results, term: &[String]) -> Cells {
-        let first = vec![0; results.len()];
-        let mut cells = Cells { term: first.clone(), names: vec![Vec::new()], rest: first };
-        for name in term {
-            match results.factor(name) {
-                Some(factor) => {
-                    let levels = factor.levels.all();
-                    let pairs = cross(&mut cells.term, cells.names.len(), &factor.rows, levels.len());
-                    let name_of = |(cell, level): (u32, u32)| {
-                        let mut name = cells.names[cell as usize].clone();
-                        name.push(levels[level as usize].clone());
-                        name
-                    };
-                    cells.names = pairs.into_iter().map(name_of).collect();
-                }
-                None => cells.names.iter_mut().for_each(|levels| levels.push(String::new())),
-            }
-        }
-        let mut count = 1;
-        for factor in results.factors.iter().filter(|factor| !term.contains(&factor.name)) {
-            count = cross(&mut cells.rest, count, &factor.rows, factor.levels.all().len()).len();
-        }
-        cells
-    }
-
-    fn number(&self, levels: &[String]) -> Option<usize> {
-        self.names.iter().position(|name| name == levels)
-    }
-}
-
-/// Splits the cells of rows by their levels: each row gets the number of its pair of both. Returns the pairs.
-fn cross(cells: &mut [u32], count: usize, rows: &[u32], levels: usize) -> Vec<(u32, u32)> {
-    const NONE: u32 = u32::MAX;
-    const MAX_TABLE: usize = 1 << 22;
-    let mut pairs = Vec::new();
-    let mut number = |pair: (u32, u32)| {
-        pairs.push(pair);
-        pairs.len() as u32 - 1
-    };
-    let rows = cells.iter_mut().zip(rows);
-    match count.saturating_mul(levels) {
-        // A table is faster than hashes.
-        size @ ..=MAX_TABLE => {
-            let mut table = vec![NONE; size];
-            for (cell, level) in rows {
-                let known = &mut table[*cell as usize * levels + *level as usize];
-                if *known == NONE {
-                    *known = number((*cell, *level));
-                }
-                *cell = *known;
-            }
-        }
-        _ => {
-            let mut known: HashMap<(u32, u32), u32> = HashMap::new();
-            for (cell, level) in rows {
-                *cell = *known.entry((*cell, *level)).or_insert_with(|| number((*cell, *level)));
-            }
-        }
-    }
-    pairs
 }
 
 /// Scores, their cells, and when their runs started.
@@ -369,6 +297,7 @@ fn probability(hypothesis: &Hypothesis, difference: f64, error: f64, t: StudentT
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Results;
 
     fn hypothesis(direction: Direction, margin: f64) -> Hypothesis {
         Hypothesis {
@@ -459,7 +388,7 @@ mod tests {
         assert!(it.p < 1e-6 && it.detectable.unwrap() < 0.25, "{it:?}");
         let explored = found.explored();
         assert!(explored.df == 12.0 && explored.p < 1e-6, "{explored:?}");
-        assert!(found.warnings().is_empty(), "{:?}", found.warnings());
+        assert_eq!((found.warning, found.fit.alone), (None, 0));
     }
 
     #[test]
@@ -470,7 +399,7 @@ mod tests {
         rows.extend([("new", 3, 99.0), ("new", 3, 98.0)]);
         let found = analysed(&sized(&rows));
         let it = found.planned(&hypothesis(Direction::Greater, 0.0));
-        assert_eq!((it.difference, it.runs, it.df), ((3.5 + 1.0) / 2.0, [4, 5], 6.0));
+        assert_eq!((it.difference, it.runs, it.df), ((3.5 + 1.0) / 2.0, [5, 4], 6.0));
         let error = (4.0 / 6.0 / 4.0 * (0.5 + 1.0 / 3.0 + 0.5 + 0.5f64)).sqrt();
         assert!((found.error() - error).abs() < 1e-9, "{} {error}", found.error());
         assert!(found.warnings()[0].starts_with("a combination "), "{:?}", found.warnings());

@@ -15,10 +15,11 @@ use bellows_stats::holm;
 use serde::Serialize;
 
 use crate::campaign::{Campaign, Hypothesis};
+use crate::cells::Cells;
 use crate::evidence::{Evidence, Use};
 use crate::folder::JournalError;
 use crate::register::{Record, Standing, text_hash};
-use crate::sample::{Cells, Estimate, Sample};
+use crate::sample::{Estimate, Sample};
 
 /// What runs say of a hypothesis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
