@@ -81,7 +81,8 @@ fn each_combination_is_run_once_a_block_and_failures_are_results() {
     );
     let said = sandbox.bellows(&["campaign", "status", &file]).fine().stdout;
     assert!(
-        said.starts_with("sizes: 6 runs have results\n") && said.contains("  3 without a score: exit-code\n"),
+        said.starts_with("sizes: 4 of 4 runs\n  2 runs of more blocks than planned\n")
+            && said.contains("  3 without a score: exit-code\n"),
         "{said}"
     );
 }

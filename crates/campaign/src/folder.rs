@@ -57,6 +57,18 @@ pub const REGISTER: &str = "hypotheses.jsonl";
 /// The name of the file that has the register's last record.
 pub(crate) const HEAD: &str = "hypotheses.head";
 
+/// The file that the runner locks.
+pub(crate) const LOCK: &str = "lock";
+
+/// Whether a path is that of a file which a results folder keeps for itself, so that nothing else may be written there.
+pub fn is_results_file(path: &Path) -> bool {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let is_kept = |name: &str| [INFO, TEXT, JOURNAL, TABLE, REGISTER, HEAD, LOCK].contains(&name);
+    let is_named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_kept);
+    let folder = path.parent().map(|parent| if is_empty(parent) { Path::new(".") } else { parent });
+    is_named && folder.is_some_and(|folder| folder.join(INFO).exists())
+}
+
 /// Why a results folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {

@@ -1,5 +1,6 @@
 //! Imports results from CSV.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::diagnostics::{listed, quoted};
 use crate::folder::is_column;
 use crate::results::{FactorColumn, MAX_REASONS, Results, Words};
+use crate::time;
 
 /// Maximum number of levels of a factor. A column with more is none.
 const MAX_LEVELS: usize = 10_000;
@@ -55,6 +57,8 @@ enum Column {
     Measure,
     Failure,
     Disturbed,
+    Start,
+    Host,
     Ignored,
 }
 
@@ -89,8 +93,8 @@ pub fn import_file(path: &Path) -> Result<Results, ImportError> {
     import(file, &path.display().to_string())
 }
 
-/// Imports a table in CSV: a column `score`, and if there are any `id`, `unit`, `measure`, `failure` and `disturbed`.
-/// Each other column is a factor, except those that `results.csv` has besides. A score that is missing or `NA` is a
+/// Imports a table in CSV: a column `score`, and if there are any `id`, `unit`, `measure`, `failure`, `disturbed`,
+/// `start` and `host`. Without an `id` the rows of the same levels are numbered as they come. Each other column is a factor, except those that `results.csv` has besides. A score that is missing or `NA` is a
 /// failure.
 /// `name` stands for the file in errors.
 ///
@@ -117,9 +121,31 @@ pub fn import_columns(source: impl Read, name: &str, names: &ColumnNames) -> Res
                 import.line = record.position().map_or(0, csv::Position::line);
                 import.row(&columns, &record)?;
             }
-            Ok(false) => return Ok(import.results),
+            Ok(false) => {
+                let mut results = import.results;
+                // Of each row, or of none.
+                if results.starts.len() < results.len() {
+                    results.starts = Vec::new();
+                }
+                number_repetitions(&mut results);
+                return Ok(results);
+            }
             Err(error) => return Err(import.csv_error(&error)),
         }
+    }
+}
+
+/// Numbers the rows without a column of repetitions, from 1: how often their levels were there before.
+fn number_repetitions(results: &mut Results) {
+    if results.ids.iter().any(|id| *id > 0) {
+        return;
+    }
+    let mut counts: HashMap<Vec<u32>, u32> = HashMap::new();
+    for row in 0..results.len() {
+        let key = results.factors.iter().map(|factor| factor.rows[row]).chain([results.measure[row]]).collect();
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        results.ids[row] = *count;
     }
 }
 
@@ -197,14 +223,23 @@ impl Import<'_> {
             if names.contains(&name) {
                 return Err(self.wrong(format!("there are two columns {}", quoted(&name)), "rename one"));
             }
+            let is_ignored = self.names.ignored.contains(&name);
+            if is_ignored && name == self.names.score {
+                return Err(self.wrong(
+                    format!("the column {} of scores cannot be left out", quoted(&name)),
+                    "say which column has the scores, or do not ignore this one",
+                ));
+            }
             columns.push(match name.as_str() {
+                _ if is_ignored => Column::Ignored,
                 name if *name == self.names.score => Column::Score,
                 name if *name == self.names.id => Column::Id,
                 name if *name == self.names.unit => Column::Unit,
-                name if self.names.ignored.iter().any(|ignored| ignored == name) => Column::Ignored,
                 "measure" => Column::Measure,
                 "failure" => Column::Failure,
                 "disturbed" => Column::Disturbed,
+                "start" => Column::Start,
+                "host" => Column::Host,
                 other if is_column(other) => Column::Ignored,
                 other => {
                     let column = FactorColumn { name: other.to_owned(), levels: Words::default(), rows: Vec::new() };
@@ -274,6 +309,11 @@ impl Import<'_> {
                 Column::Failure if self.results.reasons.all().len() >= MAX_REASONS => {}
                 Column::Failure => reason = if is_missing(text) { "" } else { text },
                 Column::Disturbed => disturbed = !is_missing(text),
+                Column::Start => self.results.starts.extend(time::microseconds(text)),
+                Column::Host => {
+                    let number = self.results.machines.intern(text);
+                    self.results.machine.push(number);
+                }
                 Column::Ignored => {}
             }
         }

@@ -209,7 +209,7 @@ fn text_of(results: &Results, table: &Path, origin: &Origin) -> String {
     // A text of JSON is one of TOML.
     let text = |text: &str| json!(text).to_string();
     let name = table.file_stem().map_or("imported".to_owned(), |name| name.to_string_lossy().into_owned());
-    let repeats = blocks(results).into_iter().max().unwrap_or(1).max(1);
+    let repeats = results.ids.iter().copied().max().unwrap_or(1).max(1);
     let mut file = String::new();
     // Writing into a text does not fail.
     let _ = writeln!(
@@ -233,27 +233,6 @@ fn text_of(results: &Results, table: &Path, origin: &Origin) -> String {
         let _ = writeln!(file, "\n[[score]]\nname = {}\nunit = {}\njson = \"score\"", text(measure), text(unit));
     }
     file
-}
-
-/// Whether the table numbers repetitions.
-fn has_ids(results: &Results) -> bool {
-    results.ids.iter().any(|id| *id > 0)
-}
-
-/// The number of each row's repetition, from 1: its id, or if there are none, how often its levels were there before.
-fn blocks(results: &Results) -> Vec<u32> {
-    let has_ids = has_ids(results);
-    let mut counts: HashMap<Vec<u32>, u32> = HashMap::new();
-    let block = |row: usize| match has_ids {
-        true => results.ids[row],
-        false => {
-            let key = results.factors.iter().map(|factor| factor.rows[row]).chain([results.measure[row]]).collect();
-            let count = counts.entry(key).or_default();
-            *count += 1;
-            *count
-        }
-    };
-    (0..results.len()).map(block).collect()
 }
 
 /// Writes all files of the folder. Returns the number of runs.
@@ -299,7 +278,7 @@ fn write_rows(journal: &mut impl Write, results: &Results, plan: &Plan, table: &
     let mut places: HashMap<RunId, usize> = HashMap::new();
     let mut runs: Vec<(RunId, Vec<usize>)> = Vec::new();
     let mut known: HashSet<(usize, u32)> = HashSet::new();
-    for (row, block) in blocks(results).into_iter().enumerate() {
+    for (row, &block) in results.ids.iter().enumerate() {
         let levels: Vec<usize> = results.factors.iter().map(|factor| factor.rows[row] as usize).collect();
         let combination = numbers.get(levels.as_slice()).copied().unwrap_or(0);
         let run = RunId { block, combination };
@@ -335,11 +314,11 @@ fn write_rows(journal: &mut impl Write, results: &Results, plan: &Plan, table: &
             "campaign": hash,
             "levels": serde_json::Value::Object(levels.collect()),
             "scores": scores.collect::<Vec<_>>(),
+            "start": results.start(first).unwrap_or_default(),
             // A table does not say.
-            "start": "",
             "seconds": 0.0,
             "machine": {
-                "host": "", "cpu": "", "cpus": "", "os": "", "load": 0.0, "steal": null,
+                "host": results.machine.get(first).map_or("", |host| results.machines.word(*host)), "cpu": "", "cpus": "", "os": "", "load": 0.0, "steal": null,
                 "yardstick_before": 0.0, "yardstick_after": 0.0,
             },
         });

@@ -21,15 +21,13 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::campaign::Campaign;
 use crate::folder::{
-    INFO, Info, JOURNAL, JournalError, TABLE, TEXT, create_folder, io_error, lock, open, sync_folder, write_whole,
+    INFO, Info, JOURNAL, JournalError, LOCK, TABLE, TEXT, create_folder, io_error, lock, open, sync_folder, write_whole,
 };
 use crate::lines::{LineError, recover};
 use crate::plan::{Hash, Plan, RunId};
 use crate::register::Register;
 use crate::row::Row;
 use crate::sheet::{Columns, Follower};
-
-const LOCK: &str = "lock";
 
 /// The results folder of a campaign, open for one runner.
 pub struct Journal {

@@ -42,6 +42,7 @@
 //! | `status` | how far a campaign is |
 //! | `compare` | two versions of a thing, by pairs of runs |
 //! | `evidence` | results beside the register: which runs can confirm a hypothesis |
+//! | `cells` | which combination of levels rows have |
 //! | `sample` | the difference of two means |
 //! | `needed` | how many runs show an effect |
 //! | `exercise` | arbitrary bytes as each kind of file |
@@ -52,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
+mod cells;
 mod compare;
 mod diagnostics;
 mod evidence;
@@ -96,7 +98,7 @@ pub use evidence::{Evidence, Use};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use exercise::exercise;
 pub use file::{Loaded, load, parse};
-pub use folder::{FactorInfo, Info, JOURNAL, JournalError, Origin, REGISTER, ScoreInfo, TABLE};
+pub use folder::{FactorInfo, Info, JOURNAL, JournalError, Origin, REGISTER, ScoreInfo, TABLE, is_results_file};
 pub use import::{ColumnNames, ImportError, import, import_columns, import_file};
 pub use imported::{ImportFolderError, Imported, import_folder};
 pub use journal::Journal;
@@ -109,7 +111,7 @@ pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};
 pub use sample::Estimate;
 pub use score::{Captured, Output, Reader};
-pub use status::Status;
+pub use status::{Planned, Status};
 pub use template::{Template, Value};
 pub use time::now;
 pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};

@@ -36,8 +36,9 @@ pub struct Question {
 pub struct NeededRuns {
     /// The runs of each level.
     pub runs: u64,
-    /// The number of blocks that have these runs: the campaign's `repeats`.
-    pub repeats: u64,
+    /// The number of blocks that have these runs: the campaign's `repeats`. Nothing if levels have different numbers of
+    /// runs in a block.
+    pub repeats: Option<u64>,
     /// The difference, in the score's unit.
     pub effect: f64,
     /// The unit.
@@ -157,7 +158,7 @@ pub fn needed_runs(results: &Results, question: &Question) -> Result<NeededRuns,
     let combinations = combinations_of_levels(&found, &codes);
     Ok(NeededRuns {
         runs,
-        repeats: runs.div_ceil(combinations.max(1)),
+        repeats: combinations.map(|combinations| runs.div_ceil(combinations)),
         effect,
         unit: rows.first().map_or(String::new(), |&row| results.units.word(results.unit[row]).to_owned()),
         mean,
@@ -188,13 +189,14 @@ fn runs_of_levels(codes: &[u32], levels: usize) -> Vec<u64> {
     counts
 }
 
-/// The smallest number of combinations that a level has.
-fn combinations_of_levels(found: &bellows_stats::Anova, codes: &[u32]) -> u64 {
+/// The number of combinations that each level has. Nothing if it is not the same.
+fn combinations_of_levels(found: &bellows_stats::Anova, codes: &[u32]) -> Option<u64> {
     let known: std::collections::HashSet<(usize, u32)> =
         found.combinations().zip(codes).filter_map(|(combination, code)| Some((combination?, *code))).collect();
     let mut counts: std::collections::HashMap<u32, u64> = std::collections::HashMap::new();
     known.into_iter().for_each(|(_, code)| *counts.entry(code).or_default() += 1);
-    counts.into_values().min().unwrap_or(0)
+    let first = counts.values().next().copied()?;
+    counts.into_values().all(|count| count == first).then_some(first)
 }
 
 #[cfg(test)]
@@ -223,12 +225,15 @@ mod tests {
     fn the_scatter_says_how_many_runs_are_needed() {
         let found = needed_runs(&results(), &question("version", Effect::Units(1.0))).unwrap();
         // Cohen's table: 17 runs each for one standard deviation.
-        assert_eq!((found.runs, found.repeats, found.pairs, found.from_runs), (17, 6, 1, 60));
+        assert_eq!((found.runs, found.repeats, found.pairs, found.from_runs), (17, Some(6), 1, 60));
         assert!((found.deviation - 1.0).abs() < 1e-9 && (found.mean - 100.0).abs() < 1e-9 && found.unit == "Mpps");
         assert!((0.7..0.8).contains(&found.shown_so_far.unwrap()), "{found:?}");
         assert_eq!(needed_runs(&results(), &question("version", Effect::Share(0.01))).unwrap().runs, 17);
         let three = needed_runs(&results(), &question("size", Effect::Units(1.0))).unwrap();
         assert!(three.pairs == 3 && three.runs > 17, "{three:?}");
+        let uneven = b"version,size,score\na,1,1\na,1,2\na,2,3\na,2,4\nb,1,5\nb,1,6\n";
+        let uneven = crate::import(&uneven[..], "it").unwrap();
+        assert_eq!(needed_runs(&uneven, &question("version", Effect::Units(1.0))).unwrap().repeats, None);
     }
 
     #[test]

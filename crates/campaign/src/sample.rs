@@ -1,13 +1,18 @@
 //! Scores by the cells of a hypothesis' term, and the difference of its two means.
+//!
+//! Noise is the scatter of runs with the same levels of all factors: sizes and options that a hypothesis is not about
+//! differ, but that is no noise. The two sides are compared within each combination of the other factors that both
+//! have, and the differences count equally.
 
 use std::collections::HashMap;
 
-use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, root};
-use bellows_stats::{Anova, Assumption, Factor, Model, anova, check_assumptions};
+use bellows_stats::anova::MAX_EFFECTS;
+use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, StudentizedRange, root};
+use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova, check_assumptions};
 use serde::Serialize;
 
 use crate::campaign::{Direction, Hypothesis};
-use crate::results::Results;
+use crate::cells::{Cells, cross};
 
 /// The power at which an effect counts as one that the runs could have shown.
 const POWER: f64 = 0.8;
@@ -43,7 +48,7 @@ pub struct Estimate {
     pub df: f64,
     /// The number of means of the term.
     pub means: usize,
-    /// The runs of each of the two means.
+    /// The runs of each of the two means, in combinations of the other factors that both have.
     pub runs: [usize; 2],
     /// The size of the difference, in the direction of the hypothesis, with which these runs would have confirmed it with
     /// a probability of 0.8, before correction. Nothing for equality, in exploration, without scatter, and if it is
@@ -51,177 +56,224 @@ pub struct Estimate {
     pub detectable: Option<f64>,
 }
 
-/// The cell of each row of results: the combination of levels of a term.
-pub(crate) struct Cells {
-    of_rows: Vec<u32>,
-    names: Vec<Vec<String>>,
-}
-
-impl Cells {
-    /// The cells of a term. A factor that the results do not have has one level, which has no name.
-    pub(crate) fn of(results: &Results, term: &[String]) -> Cells {
-        let mut cells = Cells { of_rows: vec![0; results.len()], names: vec![Vec::new()] };
-        for name in term {
-            match results.factor(name) {
-                Some(factor) => cells.split(factor.levels.all(), &factor.rows),
-                None => cells.names.iter_mut().for_each(|levels| levels.push(String::new())),
-            }
-        }
-        cells
-    }
-
-    /// Splits each cell by another factor.
-    fn split(&mut self, levels: &[String], rows: &[u32]) {
-        const NONE: u32 = u32::MAX;
-        const MAX_TABLE: usize = 1 << 22;
-        let mut names: Vec<Vec<String>> = Vec::new();
-        let mut number = |cell: u32, level: u32| {
-            let mut name = self.names[cell as usize].clone();
-            name.push(levels[level as usize].clone());
-            names.push(name);
-            names.len() as u32 - 1
-        };
-        let rows = self.of_rows.iter_mut().zip(rows);
-        match self.names.len() * levels.len() {
-            // A table is faster than hashes.
-            size @ ..=MAX_TABLE => {
-                let mut table = vec![NONE; size];
-                for (cell, level) in rows {
-                    let known = &mut table[*cell as usize * levels.len() + *level as usize];
-                    if *known == NONE {
-                        *known = number(*cell, *level);
-                    }
-                    *cell = *known;
-                }
-            }
-            _ => {
-                let mut known: HashMap<(u32, u32), u32> = HashMap::new();
-                for (cell, level) in rows {
-                    *cell = *known.entry((*cell, *level)).or_insert_with(|| number(*cell, *level));
-                }
-            }
-        }
-        self.names = names;
-    }
-
-    fn number(&self, levels: &[String]) -> Option<usize> {
-        self.names.iter().position(|name| name == levels)
-    }
-}
-
 /// Scores, their cells, and when their runs started.
 pub(crate) struct Sample<'c> {
     cells: &'c Cells,
     scores: Vec<f64>,
-    codes: Vec<u32>,
+    terms: Vec<u32>,
+    rests: Vec<u32>,
     times: Vec<f64>,
 }
 
 impl<'c> Sample<'c> {
     pub(crate) fn new(cells: &'c Cells) -> Sample<'c> {
-        Sample { cells, scores: Vec::new(), codes: Vec::new(), times: Vec::new() }
+        Sample { cells, scores: Vec::new(), terms: Vec::new(), rests: Vec::new(), times: Vec::new() }
     }
 
     /// Adds a row. Without the time of its start, the rows are in the order of their runs.
     pub(crate) fn add(&mut self, row: usize, score: f64, start: Option<i64>) {
         self.times.push(start.map_or(row as f64, |start| start as f64));
-        self.codes.push(self.cells.of_rows[row]);
+        self.terms.push(self.cells.term[row]);
+        self.rests.push(self.cells.rest[row]);
         self.scores.push(score);
     }
 
     /// The analysis by cells. Nothing if it tells nothing of the two means.
-    pub(crate) fn analysis(self, hypothesis: &Hypothesis) -> Option<Analysis> {
-        let mut counts = vec![0; self.cells.names.len()];
-        self.codes.iter().for_each(|cell| counts[*cell as usize] += 1);
+    pub(crate) fn analysis(mut self, hypothesis: &Hypothesis) -> Option<Analysis> {
         let [first, second] = hypothesis.compare.each_ref().map(|levels| self.cells.number(levels));
-        let places = [first?, second?];
-        let runs = places.map(|place| counts[place]);
-        // The places of cells, as they are among means that leave out cells without runs.
-        let names = (0..counts.len()).map(|cell| cell.to_string()).collect();
-        let factors = [Factor::with_levels("cell", names, self.codes).ok()?];
-        let model = Model::new([vec![0]], factors.len()).ok()?;
-        let found = anova(&self.scores, &factors, &model).ok()?;
-        let is_enough = runs.iter().all(|&runs| runs > 1) && found.residual_df > 0.0;
-        let least = counts.iter().copied().filter(|&count| count > 0).min().unwrap_or(0);
-        is_enough.then_some(Analysis { found, places, runs, least, scores: self.scores, times: self.times })
+        let sides = [first? as u32, second? as u32];
+        let (fit, warning) = match self.fit(sides) {
+            Ok(fit) => (fit, None),
+            Err(Unfit::Coarser(why)) => {
+                // The other factors count as noise.
+                self.rests.fill(0);
+                (self.fit(sides).ok()?, Some(why.to_owned()))
+            }
+            Err(Unfit::Never) => return None,
+        };
+        Some(Analysis { fit, warning, scores: self.scores, times: self.times })
     }
+
+    /// Compares two cells of the term within the combinations of the other factors.
+    fn fit(&self, sides: [u32; 2]) -> Result<Fit, Unfit> {
+        let mut codes = self.terms.clone();
+        let rests = self.rests.iter().max().map_or(0, |rest| *rest as usize + 1);
+        let pairs = cross(&mut codes, self.cells.names.len(), &self.rests, rests);
+        if pairs.len() >= MAX_EFFECTS {
+            return Err(Unfit::Coarser(
+                "there are too many combinations of all factors for their noise, so the factors that the hypothesis is \
+                 not about count as noise; leave some out",
+            ));
+        }
+        let mut cells = vec![Cell::default(); pairs.len()];
+        self.scores.iter().zip(&codes).for_each(|(score, code)| cells[*code as usize].add(*score));
+        let mut of_terms: HashMap<u32, usize> = HashMap::new();
+        pairs.iter().zip(&cells).for_each(|((term, _), cell)| *of_terms.entry(*term).or_default() += cell.runs);
+        let of_side = |side: u32| -> HashMap<u32, &Cell> {
+            let cells = pairs.iter().zip(&cells).filter(|((term, _), _)| *term == side);
+            cells.map(|((_, rest), cell)| (*rest, cell)).collect()
+        };
+        let [first, second] = sides.map(of_side);
+        // In the order of rows, so that the sum is the same each time.
+        let mut common: Vec<(u32, [&Cell; 2])> =
+            first.iter().filter_map(|(rest, one)| Some((*rest, [*one, *second.get(rest)?]))).collect();
+        common.sort_unstable_by_key(|(rest, _)| *rest);
+        if common.is_empty() && !first.is_empty() && !second.is_empty() {
+            return Err(Unfit::Coarser(
+                "the two sides have no combination of the other factors in common, so their difference may be one of \
+                 these; make runs of both in the same combinations",
+            ));
+        }
+        let runs = [0, 1].map(|side: usize| common.iter().map(|(_, cells)| cells[side].runs).sum::<usize>());
+        if runs.iter().any(|runs| *runs < 2) {
+            return Err(Unfit::Never);
+        }
+        let number = common.len() as f64;
+        let difference = common.iter().map(|(_, [one, other])| one.mean() - other.mean()).sum::<f64>() / number;
+        let shares = common.iter().flat_map(|(_, cells)| cells.map(|cell| 1.0 / cell.runs as f64));
+        let share = shares.sum::<f64>() / (number * number);
+        let found = self.by_cells(codes, cells.len()).map_err(|error| match error {
+            AnovaError::NoResiduals { .. } => Unfit::Coarser(
+                "no combination of all factors has two runs, so the factors that the hypothesis is not about count as \
+                 noise; repeat runs",
+            ),
+            _ => Unfit::Never,
+        })?;
+        Ok(Fit {
+            difference,
+            share,
+            runs,
+            means: of_terms.len(),
+            least: of_terms.into_values().min().unwrap_or(0),
+            alone: first.len() + second.len() - 2 * common.len(),
+            found,
+        })
+    }
+
+    /// The scatter within cells.
+    fn by_cells(&self, codes: Vec<u32>, cells: usize) -> Result<Anova, AnovaError> {
+        let names = (0..cells).map(|cell| cell.to_string()).collect();
+        let factors = Factor::with_levels("cell", names, codes).map(|factor| [factor]);
+        // Codes are those of cells, and the model has one term.
+        let (Ok(factors), Ok(model)) = (factors, Model::new([vec![0]], 1)) else { return Err(AnovaError::NoNoise) };
+        anova(&self.scores, &factors, &model)
+    }
+}
+
+/// The runs of a cell.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    runs: usize,
+    /// A score, from which the others are counted, so that sums of large ones are exact.
+    origin: f64,
+    sum: f64,
+}
+
+impl Cell {
+    fn add(&mut self, score: f64) {
+        if self.runs == 0 {
+            self.origin = score;
+        }
+        self.runs += 1;
+        self.sum += score - self.origin;
+    }
+
+    fn mean(&self) -> f64 {
+        self.origin + self.sum / self.runs as f64
+    }
+}
+
+/// Why two means cannot be compared within combinations.
+enum Unfit {
+    /// They can be as if there were no other factors, with this warning.
+    Coarser(&'static str),
+    Never,
+}
+
+/// Two means, compared within combinations of the other factors.
+struct Fit {
+    difference: f64,
+    /// The variance of the difference over that of noise.
+    share: f64,
+    runs: [usize; 2],
+    /// The number of means of the term.
+    means: usize,
+    /// The number of runs of the smallest of them.
+    least: usize,
+    /// The number of combinations of the other factors that one side alone has.
+    alone: usize,
+    found: Anova,
 }
 
 /// The analysis of a sample.
 pub(crate) struct Analysis {
-    found: Anova,
-    /// The cells of the two means.
-    places: [usize; 2],
-    runs: [usize; 2],
-    /// The number of runs of the smallest cell.
-    least: usize,
+    fit: Fit,
+    /// What the noise is not, if it is not that of runs with the same levels of all factors.
+    warning: Option<String>,
     scores: Vec<f64>,
     times: Vec<f64>,
 }
 
 impl Analysis {
     /// The contrast of the hypothesis, which was planned.
-    pub(crate) fn planned(&self, hypothesis: &Hypothesis) -> Option<Estimate> {
-        let Analysis { found, runs, .. } = self;
-        let means = found.means("cell").ok()?;
-        let mean = |place: usize| means.iter().find(|mean| mean.label == place.to_string()).map(|mean| mean.mean);
-        let [first, second] = self.places;
-        let difference = mean(first)? - mean(second)?;
-        let t = StudentT { df: found.residual_df };
-        let error = (found.residual_mean_square() * runs.iter().map(|&runs| 1.0 / runs as f64).sum::<f64>()).sqrt();
+    pub(crate) fn planned(&self, hypothesis: &Hypothesis) -> Estimate {
+        let t = StudentT { df: self.fit.found.residual_df };
+        let error = self.error();
         let outside = match hypothesis.direction {
             Direction::Equal => 2.0 * hypothesis.level,
             Direction::Greater | Direction::Less | Direction::Different => hypothesis.level,
         };
-        let half_width = t.upper_quantile(outside / 2.0) * error;
-        Some(Estimate {
-            difference,
-            low: difference - half_width,
-            high: difference + half_width,
-            confidence: 1.0 - outside,
-            p: probability(hypothesis, difference, error, t),
-            corrected_p: None,
-            df: found.residual_df,
-            means: means.len(),
-            runs: *runs,
+        Estimate {
+            p: probability(hypothesis, self.fit.difference, error, t),
             detectable: detectable(hypothesis, error, t),
-        })
+            ..self.estimate(t.upper_quantile(outside / 2.0) * error, 1.0 - outside)
+        }
     }
 
     /// The same difference among all that could have been looked at.
-    pub(crate) fn explored(&self) -> Option<Estimate> {
-        let Analysis { found, runs, .. } = self;
-        let tukey = found.tukey("cell", EXPLORED).ok()?;
-        let place = |place: usize| tukey.means.iter().position(|mean| mean.label == place.to_string());
-        let [first, second] = self.places.map(place);
-        let (first, second) = (first?, second?);
-        let same = |[minuend, subtrahend]: [usize; 2]| {
-            tukey.contrasts.iter().find(|it| (it.minuend, it.subtrahend) == (minuend, subtrahend))
-        };
-        let [difference, low, high, p] = match (same([first, second]), same([second, first])) {
-            (Some(it), _) => [it.difference, it.low, it.high, it.p],
-            (None, Some(it)) => [-it.difference, -it.high, -it.low, it.p],
-            (None, None) => return None,
-        };
-        Some(Estimate {
+    pub(crate) fn explored(&self) -> Estimate {
+        let range = StudentizedRange::new(self.fit.means as u32, self.fit.found.residual_df);
+        // That of one mean, by Tukey and Kramer.
+        let error = self.error() / 2f64.sqrt();
+        Estimate {
+            p: range.upper_tail(self.fit.difference.abs() / error),
+            ..self.estimate(range.upper_quantile(1.0 - EXPLORED) * error, EXPLORED)
+        }
+    }
+
+    /// The standard error of the difference.
+    fn error(&self) -> f64 {
+        (self.fit.found.residual_mean_square() * self.fit.share).sqrt()
+    }
+
+    fn estimate(&self, half_width: f64, confidence: f64) -> Estimate {
+        let Fit { difference, runs, means, ref found, .. } = self.fit;
+        Estimate {
             difference,
-            low,
-            high,
-            confidence: EXPLORED,
-            p,
+            low: difference - half_width,
+            high: difference + half_width,
+            confidence,
+            p: 1.0,
             corrected_p: None,
             df: found.residual_df,
-            means: tukey.means.len(),
-            runs: *runs,
+            means,
+            runs,
             detectable: None,
-        })
+        }
     }
 
     /// What the analysis assumes and does not hold, and what to use instead: sentences without a full stop.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let warnings = check_assumptions(&self.found, &self.scores, Some(&self.times), SIGNIFICANCE);
-        let matters = |assumption| assumption != Assumption::Normality || self.least < NORMAL_MEANS;
-        warnings.iter().filter(|warning| matters(warning.assumption)).map(ToString::to_string).collect()
+        let Fit { alone, least, ref found, .. } = self.fit;
+        let warnings = check_assumptions(found, &self.scores, Some(&self.times), SIGNIFICANCE);
+        let matters = |assumption| assumption != Assumption::Normality || least < NORMAL_MEANS;
+        let alone = match alone {
+            0 => None,
+            1 => Some("a combination of the other factors that one side alone has is left out".to_owned()),
+            alone => Some(format!("{alone} combinations of the other factors that one side alone has are left out")),
+        };
+        let assumed = warnings.iter().filter(|warning| matters(warning.assumption)).map(ToString::to_string);
+        self.warning.clone().into_iter().chain(alone).chain(assumed).collect()
     }
 }
 
@@ -271,6 +323,7 @@ mod tests {
     use bellows_stats::power::{Comparison, smallest_effect};
 
     use super::*;
+    use crate::results::Results;
 
     fn hypothesis(direction: Direction, margin: f64) -> Hypothesis {
         Hypothesis {
@@ -352,16 +405,74 @@ mod tests {
         };
         assert!((0..4).all(|count| analysis(count).is_none()));
         let found = analysis(4).unwrap();
-        let (planned, explored) = (found.planned(&it).unwrap(), found.explored().unwrap());
+        let (planned, explored) = (found.planned(&it), found.explored());
         assert_eq!((planned.difference, planned.runs, planned.df), (4.0, [2, 2], 2.0));
         assert_eq!((explored.difference, explored.means), (4.0, 2));
         // One-sided, and as one of one pair.
         assert!((2.0 * planned.p - explored.p).abs() < 1e-9, "{} {}", planned.p, explored.p);
         assert!((planned.low - explored.low).abs() < 1e-9 && planned.detectable.unwrap() > 1.0);
         // Equality within a margin that is the interval's end has the level as its probability.
-        let equal = found.planned(&hypothesis(Direction::Equal, 1.0)).unwrap();
+        let equal = found.planned(&hypothesis(Direction::Equal, 1.0));
         assert!((equal.confidence - 0.9).abs() < 1e-12 && equal.detectable.is_none());
-        let equal = found.planned(&hypothesis(Direction::Equal, equal.high)).unwrap();
+        let equal = found.planned(&hypothesis(Direction::Equal, equal.high));
         assert!((equal.p - 0.05).abs() < 1e-9, "{}", equal.p);
+    }
+
+    /// Scores of two versions in sizes that differ much more than the noise.
+    fn sized(rows: &[(&str, u32, f64)]) -> Results {
+        let lines = rows.iter().map(|(version, size, score)| format!("{version},{size},{score}\n"));
+        crate::import(("version,size,score\n".to_owned() + &lines.collect::<String>()).as_bytes(), "it").unwrap()
+    }
+
+    fn analysed(results: &Results) -> Analysis {
+        let it = hypothesis(Direction::Greater, 0.0);
+        let cells = Cells::of(results, &it.term);
+        let mut sample = Sample::new(&cells);
+        results.scores.iter().enumerate().for_each(|(row, score)| sample.add(row, *score, None));
+        sample.analysis(&it).unwrap()
+    }
+
+    #[test]
+    fn other_factors_are_no_noise() {
+        let rows: Vec<(&str, u32, f64)> = [("old", 0.0), ("new", 1.0)]
+            .into_iter()
+            .flat_map(|(version, more)| [1, 1_000].map(|size| (version, size, f64::from(size) + more)))
+            .flat_map(|(version, size, mean)| [-0.1, 0.1, -0.1, 0.1].map(|noise| (version, size, mean + noise)))
+            .collect();
+        let found = analysed(&sized(&rows));
+        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        // 16 runs of 4 combinations, each with squares of 0.04.
+        let error = (0.16f64 / 12.0 * 2.0 / 8.0).sqrt();
+        assert_eq!((it.df, it.runs, it.means), (12.0, [8, 8], 2));
+        assert!((it.difference - 1.0).abs() < 1e-9 && (found.error() - error).abs() < 1e-9, "{it:?}");
+        assert!(it.p < 1e-6 && it.detectable.unwrap() < 0.25, "{it:?}");
+        let explored = found.explored();
+        assert!(explored.df == 12.0 && explored.p < 1e-6, "{explored:?}");
+        assert_eq!((found.warning, found.fit.alone), (None, 0));
+    }
+
+    #[test]
+    fn sides_are_compared_in_the_combinations_that_both_have() {
+        let mut rows = vec![("old", 1, 1.0), ("old", 1, 2.0), ("new", 1, 4.0), ("new", 1, 5.0), ("new", 1, 6.0)];
+        // One size has more runs of one side, another one has one side alone.
+        rows.extend([("old", 2, 11.0), ("old", 2, 12.0), ("new", 2, 12.0), ("new", 2, 13.0)]);
+        rows.extend([("new", 3, 99.0), ("new", 3, 98.0)]);
+        let found = analysed(&sized(&rows));
+        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        assert_eq!((it.difference, it.runs, it.df), ((3.5 + 1.0) / 2.0, [5, 4], 6.0));
+        let error = (4.0 / 6.0 / 4.0 * (0.5 + 1.0 / 3.0 + 0.5 + 0.5f64)).sqrt();
+        assert!((found.error() - error).abs() < 1e-9, "{} {error}", found.error());
+        assert!(found.warnings()[0].starts_with("a combination "), "{:?}", found.warnings());
+    }
+
+    #[test]
+    fn without_runs_to_compare_other_factors_are_noise_with_a_warning() {
+        let it = hypothesis(Direction::Greater, 0.0);
+        let single = analysed(&sized(&[("old", 1, 1.0), ("old", 2, 2.0), ("new", 1, 5.0), ("new", 2, 6.0)]));
+        assert_eq!((single.planned(&it).difference, single.planned(&it).df), (4.0, 2.0));
+        assert!(single.warnings()[0].contains("has two runs"), "{:?}", single.warnings());
+        let apart = analysed(&sized(&[("old", 1, 1.0), ("old", 1, 2.0), ("new", 2, 5.0), ("new", 2, 6.0)]));
+        assert_eq!((apart.planned(&it).difference, apart.planned(&it).df), (4.0, 2.0));
+        assert!(apart.warnings()[0].contains("in common"), "{:?}", apart.warnings());
     }
 }

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::folder::{Info, JOURNAL, JournalError};
+use crate::file::parse;
+use crate::folder::{Info, JOURNAL, JournalError, TEXT};
 use crate::journal::is_in_use;
 use crate::line::{Line, RunSet};
 use crate::lines::each_line_of;
-use crate::plan::Hash;
+use crate::plan::{Hash, Plan};
 use crate::row::FailureKind;
 
 /// How far a campaign is, as its results folder says, which may be in use.
@@ -23,6 +24,8 @@ pub struct Status {
     pub running: bool,
     /// The number of recorded runs.
     pub rows: usize,
+    /// What is planned, as far as the folder's copy of the campaign file says it.
+    pub planned: Planned,
     /// The number of recorded runs of each block.
     pub blocks: BTreeMap<u32, usize>,
     /// The number of runs without a score, by the kind of failure.
@@ -35,18 +38,32 @@ pub struct Status {
     pub machines: BTreeMap<String, usize>,
 }
 
+/// What a campaign plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    /// The number of runs of each block. Nothing if the results were imported.
+    pub block: Option<usize>,
+    /// The number of blocks. The folder's copy of the campaign file says it, unless [`Status::plan`] changes it.
+    pub blocks: Option<u32>,
+    /// The number of runs of all these blocks.
+    pub runs: Option<usize>,
+}
+
 impl Status {
     /// Reads the status from a results folder.
     ///
     /// # Errors
     /// If the folder has no campaign, or files cannot be read, or are damaged.
     pub fn read(folder: &Path) -> Result<Status, JournalError> {
-        let Info { name, hash, .. } = Info::read(folder)?;
+        let info = Info::read(folder)?;
+        let planned = planned(folder, &info);
+        let Info { name, hash, .. } = info;
         let mut status = Status {
             name,
             hash,
             running: is_in_use(folder),
             rows: 0,
+            planned,
             blocks: BTreeMap::new(),
             failed: BTreeMap::new(),
             disturbed: 0,
@@ -62,6 +79,24 @@ impl Status {
             Ok(())
         })?;
         Ok(status)
+    }
+
+    /// Says how many blocks are planned, if that is not what the folder's copy says, such as after a change of `repeats`.
+    pub fn plan(&mut self, blocks: u32) {
+        let Some(block) = self.planned.block else { return };
+        self.planned.blocks = Some(blocks);
+        self.planned.runs = Some(block.saturating_mul(blocks as usize));
+    }
+
+    /// The number of recorded runs of the planned blocks: of all, if it is not known how many are planned.
+    pub fn done(&self) -> usize {
+        self.blocks.range(..=self.planned.blocks.unwrap_or(u32::MAX)).map(|(_, runs)| runs).sum()
+    }
+
+    /// The first block that is begun and not complete, with its number of recorded runs.
+    pub fn begun(&self) -> Option<(u32, usize)> {
+        let all = self.planned.block?;
+        self.blocks.iter().find(|(_, runs)| **runs < all).map(|(block, runs)| (*block, *runs))
     }
 
     fn add(&mut self, line: &Line<'_>) {
@@ -88,4 +123,19 @@ impl Status {
             start.clone_into(last);
         }
     }
+}
+
+/// The plan of the campaign file in a results folder.
+fn planned(folder: &Path, info: &Info) -> Planned {
+    let text = std::fs::read_to_string(folder.join(TEXT)).unwrap_or_default();
+    let Ok(mut campaign) = parse(TEXT, &text) else { return Planned::default() };
+    if let Some(build) = &mut campaign.build {
+        build.versions.clone_from(&info.versions);
+    }
+    let plan = Plan::new(&campaign);
+    // Imported results cannot be added to.
+    if info.imported.is_some() || plan.hash() != info.hash {
+        return Planned::default();
+    }
+    Planned { block: Some(plan.combinations()), blocks: Some(plan.repeats()), runs: Some(plan.runs_in_all()) }
 }

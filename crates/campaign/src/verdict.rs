@@ -4,7 +4,7 @@
 //! and only when all runs are made with which it was registered, since whoever may stop when the result looks good, or
 //! go on until it does, confirms more by chance than the level says (Armitage, McPherson and Rowe, *Journal of the Royal
 //! Statistical Society A* 132, 1969). Its two means are a contrast that was planned: their difference, over the standard
-//! error from the scatter within all cells of the term, follows Student's t. The probabilities are corrected by Holm's
+//! error from the scatter of runs with the same levels of all factors, follows Student's t. The probabilities are corrected by Holm's
 //! method for all hypotheses that the campaign has ever registered. All other runs are exploration: there the difference
 //! is one of those that could have been looked at, so probability and interval are Tukey's, for all pairs of means of
 //! the term together.
@@ -15,11 +15,12 @@ use bellows_stats::holm;
 use serde::Serialize;
 
 use crate::campaign::{Campaign, Hypothesis};
+use crate::cells::Cells;
 use crate::diagnostics::listed;
 use crate::evidence::{Evidence, Use};
 use crate::folder::JournalError;
 use crate::register::{Record, Standing, text_hash};
-use crate::sample::{Cells, Estimate, Sample};
+use crate::sample::{Estimate, Sample};
 
 /// What runs say of a hypothesis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -146,7 +147,7 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
     // Scores with different units have no mean. What is not to be confirmed yet is not to be looked at.
     let has_unit = units.len() < 2;
     let tested = if has_unit && missing == 0 { confirming.analysis(hypothesis) } else { None };
-    let confirmation = tested.as_ref().and_then(|found| found.planned(hypothesis));
+    let confirmation = tested.as_ref().map(|found| found.planned(hypothesis));
     let looked_at = if has_unit { others.analysis(hypothesis) } else { None };
     let refused =
         if has_unit { why_refused(&standing, runs, confirmation.is_some()) } else { Some(several_units(&units)) };
@@ -163,7 +164,7 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
         refused,
         runs,
         confirmation,
-        exploration: looked_at.as_ref().and_then(|found| found.explored()),
+        exploration: looked_at.as_ref().map(|found| found.explored()),
         warnings: tested.as_ref().or(looked_at.as_ref()).map_or(Vec::new(), |found| found.warnings()),
     }
 }

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use bellows_campaign::{
-    ColumnNames, Conclusion, ImportError, Imported, Journal, Results, Status, import, import_file, import_folder, load,
-    register, verdicts,
+    ColumnNames, Conclusion, ImportError, Imported, Journal, Results, Status, import, import_columns, import_file,
+    import_folder, load, register, verdicts,
 };
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn tables_of_other_programs_are_understood() {
     let text = "\u{feff}\"size\", score\r\n\"6,4\", 1e3\r\n\"a\nb\",nan\r\n";
     let results = imported(text).unwrap();
     assert_eq!((results.factors[0].levels.all(), results.scores[0]), (&["6,4", "a\nb"].map(str::to_owned)[..], 1000.0));
-    assert_eq!((results.failures(), results.ids.as_slice()), (1, &[0, 0][..]));
+    assert_eq!((results.failures(), results.ids.as_slice()), (1, &[1, 1][..]));
     assert!(imported("size,score\n").unwrap().is_empty());
 }
 
@@ -309,4 +309,41 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_own_table_keeps_times_and_machines() {
+    let text = "size,id,score,unit,start,host\n64,1,2,s,2026-01-31T09:08:07.006Z,lab\n\
+                64,2,3,s,2026-01-31T09:08:08.006Z,other\n";
+    let results = imported(text).unwrap();
+    assert_eq!(results.start(1).unwrap(), "2026-01-31T09:08:08.006Z");
+    assert_eq!((results.machines.word(results.machine[0]), results.factors.len()), ("lab", 1));
+    let folder = bellows_testkit::scratch();
+    let table = bellows_testkit::scratch::write(&folder, "own.csv", text);
+    let made = folder.path().join("made");
+    import_folder(&table, &made, &ColumnNames::default()).unwrap();
+    let again = Results::read(&made).unwrap();
+    assert_eq!((again.starts, again.machines.all()), (results.starts, results.machines.all()));
+    let status = Status::read(&made).unwrap();
+    assert_eq!((status.machines.len(), status.planned.runs), (2, None));
+    // A time that is none: those of the other rows say nothing of the order.
+    let text = text.replace("2026-01-31T09:08:07.006Z", "yesterday");
+    assert!(imported(&text).unwrap().starts.is_empty());
+}
+
+#[test]
+fn repetitions_without_a_column_are_numbered() {
+    let results = imported("size,score\n64,1\n64,2\n1500,3\n64,4\n").unwrap();
+    assert_eq!(results.ids, [1, 2, 1, 3]);
+}
+
+#[test]
+fn scores_cannot_be_ignored() {
+    let names = ColumnNames { ignored: vec!["score".to_owned()], ..ColumnNames::default() };
+    let error = import_columns(&b"size,score\n64,1\n"[..], "table.csv", &names).unwrap_err().to_string();
+    assert!(error.contains("`score` of scores cannot be left out"), "{error}");
+    // Another column that would have a meaning.
+    let names = ColumnNames { ignored: vec!["id".to_owned()], ..ColumnNames::default() };
+    let results = import_columns(&b"size,id,score\n64,x,1\n64,y,2\n"[..], "table.csv", &names).unwrap();
+    assert_eq!((results.ids, results.factors.len()), (vec![1, 2], 1));
 }

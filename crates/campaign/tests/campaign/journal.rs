@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bellows_campaign::{
-    Campaign, Hash, JOURNAL, Journal, JournalError, Machine, Plan, Results, Row, Score, TABLE, import_file, read_rows,
+    Campaign, Hash, JOURNAL, Journal, JournalError, Machine, Plan, Results, Row, Score, TABLE, import_file,
+    is_results_file, read_rows,
 };
 use bellows_testkit::scratch;
 use proptest::prelude::*;
@@ -341,4 +342,25 @@ fn a_table_that_differs_anywhere_is_written_again() {
             fs::remove_file(kept).unwrap();
         }
     }
+}
+
+#[test]
+fn a_status_says_what_is_planned() {
+    let folder = scratch();
+    let text = "name = 'it'\nrepeats = 4\ncommand = ['echo', 'score=1']\n\
+                [factors]\nsize = [64, 1500, 9000]\n[score]\npattern = 'score=(?<score>\\S+)'\nunit = 's'\n";
+    let campaign = campaign(text);
+    let mut journal = Journal::open(folder.path(), &campaign, text).unwrap();
+    for run in journal.pending().into_iter().take(4) {
+        assert!(journal.append(row(&campaign, run)).unwrap());
+    }
+    let mut status = bellows_campaign::Status::read(folder.path()).unwrap();
+    let planned = bellows_campaign::Planned { block: Some(3), blocks: Some(4), runs: Some(12) };
+    assert_eq!((status.planned, status.done(), status.begun()), (planned, 4, Some((2, 1))));
+    for (name, is_kept) in [("results.csv", true), ("lock", true), ("report.html", false)] {
+        assert_eq!(is_results_file(&folder.path().join(name)), is_kept, "{name}");
+    }
+    assert!(!is_results_file(&scratch().path().join("results.csv")));
+    status.plan(1);
+    assert_eq!((status.planned.runs, status.done()), (Some(3), 3));
 }

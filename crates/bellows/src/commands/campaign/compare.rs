@@ -57,7 +57,7 @@ const EXAMPLES: &str = "Examples:
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
-        let (mut loaded, folder) = (self.place.load()?, self.place.folder());
+        let (mut loaded, folder) = (self.place.load_own()?, self.place.folder());
         let builds = self.builds.clone().unwrap_or_else(|| self.place.file.with_extension("builds"));
         let stop = stop_at_signals()?;
         let mut printer = Printer::quiet();

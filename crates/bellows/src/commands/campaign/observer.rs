@@ -7,7 +7,7 @@ use bellows_campaign::{Observer, Progress, Row, RunId, Score, Stop};
 use bellows_inspect::text::sanitize;
 use serde_json::json;
 
-use super::{say, shown};
+use super::{say, shown, with_unit};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::supervisor::catch_signals;
 use crate::terminal;
@@ -84,7 +84,8 @@ impl Observer for Printer {
 
 /// How far a campaign is: `12 of 30, 1 min 05 s left`.
 fn line_of(progress: &Progress) -> String {
-    let left = progress.left.map_or(String::new(), |left| format!(", {} left", span(left)));
+    let left = progress.left.filter(|left| !left.is_zero());
+    let left = left.map_or(String::new(), |left| format!(", {} left", span(left)));
     format!("{} of {}{left}", shown(progress.done), shown(progress.all))
 }
 
@@ -103,29 +104,22 @@ fn line(row: &Row, progress: &Progress) -> String {
     sanitize(&format!("{}: {levels}: {result}{disturbed}", line_of(progress)).replace('\n', " "))
 }
 
-/// A score with six digits and its unit: `812.345 µs`.
+/// A score and its unit: `812.345 µs`.
 fn score_text(score: &Score) -> Option<String> {
-    let value = score.value?;
-    let decimals = (5 - value.abs().max(1e-3).log10().floor() as i64).clamp(0, 9) as usize;
-    let number = format!("{value:.decimals$}");
-    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
-    Some(if score.unit == "1" { number.to_owned() } else { format!("{number} {}", score.unit).trim_end().to_owned() })
+    Some(with_unit(score.value?, &score.unit))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn scores_have_six_digits() {
-        let text = |value: f64, unit: &str| {
-            score_text(&Score { name: String::new(), unit: unit.to_owned(), value: Some(value), failure: None }).unwrap()
-        };
-        assert_eq!(text(6.4975524129746836, "clocks/packet"), "6.49755 clocks/packet");
-        assert_eq!(text(1.0225198231749384, "1"), "1.02252");
-        assert_eq!(text(957_484_992.0, "b/s"), "957484992 b/s");
-        assert_eq!(text(60.5, "Mpps"), "60.5 Mpps");
-        assert_eq!(text(-0.0, ""), "-0");
-        assert_eq!(text(0.000_012_345, "s"), "0.000012345 s");
+    fn the_last_run_leaves_no_time() {
+        let progress = |left| Progress { done: 30, all: 30, failed: 0, left };
+        assert_eq!(line_of(&progress(Some(Duration::ZERO))), "30 of 30");
+        assert_eq!(line_of(&progress(None)), "30 of 30");
+        assert!(line_of(&progress(Some(Duration::from_secs(65)))).ends_with(" left"));
     }
 }

@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 
 use bellows_campaign::{Effect, NeededRuns, Question, Results, needed_runs};
+use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, journal_error, shown};
+use super::{Place, journal_error, with_unit};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
-use crate::text::count;
+use crate::text::plural;
 
 /// Say how many runs are needed to find a difference, from the scatter of those that are made
 #[derive(Debug, Args)]
@@ -40,15 +41,14 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   bellows campaign power sizes.toml --by version --effect 2%
-  bellows campaign power sizes.toml --by version --effect 0.5 --power 0.9";
+  bellows campaign power sizes.results --by version --effect 0.5 --power 0.9";
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let results = Results::read(&self.place.folder()).map_err(journal_error)?;
         let Arguments { by, effect, score, power, level, .. } = self;
         let question = Question { factor: by, score, effect, power, level };
-        let needed =
-            needed_runs(&results, &question).map_err(|error| CommandError::Usage(error.to_string()))?;
+        let needed = needed_runs(&results, &question).map_err(|error| CommandError::Usage(error.to_string()))?;
         let text = if self.json { format!("{:#}\n", json!(needed)) } else { text_of(&needed, &question) };
         terminal::print(&text)?;
         Ok(ExitCode::SUCCESS)
@@ -72,26 +72,32 @@ fn effect(text: &str) -> Result<Effect, String> {
 
 fn text_of(needed: &NeededRuns, question: &Question) -> String {
     let NeededRuns { runs, repeats, effect, unit, mean, deviation, from_runs, pairs, shown_so_far } = needed;
-    let unit = if unit == "1" { String::new() } else { format!(" {unit}") };
+    let with_unit = |value: f64| with_unit(value, unit);
+    let in_blocks = match repeats {
+        Some(1) => ", which 1 block has,".to_owned(),
+        Some(repeats) => format!(", which {} have,", plural(*repeats, "block")),
+        None => String::new(),
+    };
+    let finds = if *runs == 1 { "finds" } else { "find" };
     let mut text = format!(
-        "{} runs of each level of {}, which {} blocks have, find a difference of {effect:.4}{unit} with a probability \
-         of {}\n",
-        count(*runs),
-        question.factor,
-        count(*repeats),
+        "{} of each level of {}{in_blocks} {finds} a difference of {} with a probability of {}\n",
+        plural(*runs, "run"),
+        sanitize(&question.factor),
+        with_unit(*effect),
         question.power
     );
     text += &format!(
-        "  from {} runs: mean {mean:.4}{unit}, standard deviation {deviation:.4}{unit}; level {}, corrected for {} \
-         pairs of levels\n",
-        shown(*from_runs),
+        "  from {}: mean {}, standard deviation {}; level {}, corrected for {} of levels\n",
+        plural(*from_runs as u64, "run"),
+        with_unit(*mean),
+        with_unit(*deviation),
         question.level,
-        count(*pairs)
+        plural(*pairs, "pair")
     );
     if let Some(shown) = shown_so_far {
-        text += &format!("  the runs so far find {shown:.4}{unit}\n");
+        text += &format!("  the runs so far find {}\n", with_unit(*shown));
     }
-    text
+    sanitize(&text)
 }
 
 #[cfg(test)]
@@ -105,5 +111,29 @@ mod tests {
         for wrong in ["", "%", "-1", "0", "inf", "2 percent"] {
             assert!(effect(wrong).unwrap_err().contains("2%"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn answers_are_sentences() {
+        let needed = NeededRuns {
+            runs: 17,
+            repeats: Some(1),
+            effect: 1e-6,
+            unit: String::new(),
+            mean: 6.8625,
+            deviation: 0.5,
+            from_runs: 60,
+            pairs: 1,
+            shown_so_far: None,
+        };
+        let question =
+            Question { factor: "size".to_owned(), score: None, effect: Effect::Units(1e-6), power: 0.8, level: 0.05 };
+        assert_eq!(
+            text_of(&needed, &question),
+            "17 runs of each level of size, which 1 block has, find a difference of 1e-6 with a probability of 0.8\n  \
+             from 60 runs: mean 6.8625, standard deviation 0.5; level 0.05, corrected for 1 pair of levels\n"
+        );
+        let uneven = text_of(&NeededRuns { repeats: None, ..needed }, &question);
+        assert!(uneven.starts_with("17 runs of each level of size find a "), "{uneven}");
     }
 }

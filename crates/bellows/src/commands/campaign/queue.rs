@@ -8,7 +8,7 @@ use clap::Args;
 #[cfg_attr(not(feature = "nats"), path = "queue/without.rs")]
 mod server;
 
-pub use server::{coordinate, purge, status, work};
+pub use server::{check, coordinate, purge, status, work};
 
 /// Where a queue is.
 #[derive(Debug, Args)]
@@ -43,10 +43,10 @@ pub struct Access {
     #[arg(long, value_name = "FILE", requires = "url", hide_short_help = true)]
     ca: Option<PathBuf>,
     /// A file with the client's certificate
-    #[arg(long, value_name = "FILE", requires = "key", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", requires = "key", requires = "url", hide_short_help = true)]
     certificate: Option<PathBuf>,
     /// A file with the certificate's key
-    #[arg(long, value_name = "FILE", requires = "certificate", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", requires = "certificate", requires = "url", hide_short_help = true)]
     key: Option<PathBuf>,
 }
 

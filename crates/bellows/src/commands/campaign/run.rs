@@ -45,12 +45,15 @@ const EXAMPLES: &str = "Examples:
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
-        let (loaded, folder) = (self.place.load()?, self.place.folder());
+        let (loaded, folder) = (self.place.load_own()?, self.place.folder());
         let stop = stop_at_signals()?;
         let queue = self.queue.given();
         let executor = match &queue {
             None => Some(LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?),
-            Some(_) => None,
+            Some(queue) => {
+                queue::check(queue, &loaded.campaign.name)?;
+                None
+            }
         };
         let mut journal = Journal::open(&folder, &loaded.campaign, &loaded.text).map_err(journal_error)?;
         if let Some(repeats) = self.repeats {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_campaign::Status;
+use bellows_campaign::{Planned, Status};
 use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
@@ -12,6 +12,7 @@ use super::{Place, journal_error, shown};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
+use crate::text::plural;
 
 /// Print how far a campaign is
 #[derive(Debug, Args)]
@@ -33,7 +34,13 @@ impl Execute for Arguments {
         };
         // A queue can be looked at from any machine.
         let status = match (Status::read(&self.place.folder()), &queue) {
-            (Ok(status), _) => Some(status),
+            (Ok(mut status), _) => {
+                // The number of blocks may be another one than when the folder was made.
+                if let Ok(loaded) = self.place.load() {
+                    status.plan(loaded.campaign.repeats);
+                }
+                Some(status)
+            }
             (Err(_), Some(_)) => None,
             (Err(error), None) => return Err(journal_error(error)),
         };
@@ -59,12 +66,22 @@ impl Execute for Arguments {
 
 /// How far a campaign is.
 fn text_of(status: &Status) -> String {
-    let mut lines = vec![format!("{}: {} runs have results", status.name, shown(status.rows))];
+    let Planned { block, runs, .. } = status.planned;
+    let done = status.done();
+    let mut lines = vec![match runs {
+        Some(runs) => format!("{}: {} of {}", status.name, shown(done), plural(runs as u64, "run")),
+        None => format!("{}: {}", status.name, plural(done as u64, "run")),
+    }];
+    if let (Some((begun, made)), Some(block)) = (status.begun(), block) {
+        lines[0] += &format!(", block {begun} has {} of {}", shown(made), shown(block));
+    }
+    if status.rows > done {
+        lines.push(format!("  {} of more blocks than planned", plural((status.rows - done) as u64, "run")));
+    }
     if let Some((first, last)) = &status.span {
         lines.push(format!("  from {first} to {last}"));
     }
-    let blocks = status.blocks.len();
-    lines.push(format!("  {} {}", shown(blocks), if blocks == 1 { "block" } else { "blocks" }));
+    lines.push(format!("  {}", plural(status.blocks.len() as u64, "block")));
     for (kind, number) in &status.failed {
         lines.push(format!("  {} without a score: {}", shown(*number), kind.name()));
     }

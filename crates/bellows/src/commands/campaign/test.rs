@@ -7,10 +7,11 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, journal_error, shown};
+use super::{Place, journal_error, six_digits, with_unit};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
+use crate::text::{count, plural};
 
 /// Say whether the runs confirm the registered hypotheses
 #[derive(Debug, Args)]
@@ -46,11 +47,17 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
     let [first, second] = hypothesis.compare.each_ref().map(|levels| levels.join(":"));
     let estimate = |it: &Estimate| {
         let Estimate { difference, low, high, p, df, .. } = it;
-        let [one, other] = it.runs.map(shown);
+        let [one, other] = it.runs.map(|runs| runs as u64);
+        let df = *df as u64;
         format!(
-            "{first} - {second}: {difference:.4} {unit} [{low:.4}, {high:.4}], {:.0} percent; p {p:.3e}; {one} and \
-             {other} runs, {df} degrees of freedom",
-            100.0 * it.confidence
+            "{first} - {second}: {} [{}, {}], {} percent; p {p:.3e}; {} and {}, {} of freedom",
+            with_unit(*difference, unit),
+            six_digits(*low),
+            six_digits(*high),
+            six_digits(100.0 * it.confidence),
+            count(one),
+            plural(other, "run"),
+            plural(df, "degree")
         )
     };
     let conclusion = match verdict.conclusion {
@@ -67,7 +74,9 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
             lines.push(format!("  p corrected for the campaign's hypotheses: {p:.3e}, limit {}", hypothesis.level));
         }
         let detectable = it.detectable.filter(|_| verdict.conclusion == Conclusion::NotConfirmed);
-        lines.extend(detectable.map(|it| format!("  these runs would have shown {it:.4} {unit} in 4 of 5 cases")));
+        lines.extend(
+            detectable.map(|it| format!("  these runs would have shown {} in 4 of 5 cases", with_unit(it, unit))),
+        );
     }
     if let Some(it) = &verdict.exploration {
         lines.push(format!("  exploration: {}, corrected for all pairs of {} means", estimate(it), it.means));
@@ -79,7 +88,7 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
         (runs.without_score, "without a score"),
     ];
     let others = others.into_iter().filter(|(number, _)| *number > 0);
-    lines.extend(others.map(|(number, what)| format!("  {} runs {what}", shown(number))));
+    lines.extend(others.map(|(number, what)| format!("  {} {what}", plural(number as u64, "run"))));
     lines.extend(verdict.warnings.iter().map(|warning| format!("  warning: {warning}")));
     lines.iter().map(|line| sanitize(line) + "\n").collect()
 }

@@ -16,6 +16,11 @@ use crate::commands::campaign::{execute_error, journal_error, say};
 use crate::terminal;
 use crate::text::count;
 
+/// Connects to the server of a campaign's queue, so that nothing is begun without it.
+pub fn check(options: &QueueOptions, campaign: &str) -> Result<(), CommandError> {
+    connect(options, campaign, "coordinator").map(drop)
+}
+
 /// Puts a campaign's blocks into the queue and records the results.
 pub fn coordinate(
     options: &QueueOptions,

@@ -11,6 +11,10 @@ fn lacks<T>() -> Result<T, CommandError> {
     Err(CommandError::Usage(how.to_owned()))
 }
 
+pub fn check(_: &QueueOptions, _: &str) -> Result<(), CommandError> {
+    lacks()
+}
+
 pub fn coordinate(
     _: &QueueOptions,
     _: &Coordination,
