@@ -62,7 +62,12 @@ fn sets(noise: Noise, effects: [f64; SETS], random: &mut Rng) -> Vec<Set> {
             let mut run = |effect: f64, place: usize| {
                 20.0 * (number + 1) as f64 * (effect + SCATTER * noise.draw(random, time(place))).exp()
             };
-            Pair { old: run(0.0, new_first), new: run(effects[number], 1 - new_first), is_disturbed: false }
+            Pair {
+                block: block as u32,
+                old: run(0.0, new_first),
+                new: run(effects[number], 1 - new_first),
+                is_disturbed: false,
+            }
         };
         Set {
             levels: BTreeMap::new(),

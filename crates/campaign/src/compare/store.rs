@@ -181,8 +181,13 @@ impl Store {
             Command::Arguments(arguments) => arguments.iter().flat_map(|argument| argument.words(value)).collect(),
             Command::Shell { shell } => vec!["sh".to_owned(), "-c".to_owned(), shell.shell(value)],
         };
-        let surroundings =
-            Surroundings { folder: &source, environment: &[], mark: Some(&self.mark), time_limit: build.time_limit, stop };
+        let surroundings = Surroundings {
+            folder: &source,
+            environment: &[],
+            mark: Some(&self.mark),
+            time_limit: build.time_limit,
+            stop,
+        };
         let mut processes = Processes::new();
         let finished = processes.run(&words, &surroundings);
         processes.end_from(0);

@@ -1,5 +1,6 @@
 //! The result of a comparison in words.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::compared::Compared;
@@ -175,17 +176,24 @@ impl Comparison {
     }
 }
 
-/// Pairs without a score, and the first of them by name.
+/// Pairs that do not count, and the first of them by name.
 fn lost(lost: &[LostPair]) -> String {
-    let of = |old: bool, new: bool| lost.iter().filter(|pair| (pair.has_old, pair.has_new) == (old, new)).count();
-    let counts = [(of(true, false), "NEW"), (of(false, true), "OLD"), (of(false, false), "both")];
-    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, side)| format!("{count} of {side}"));
+    let what = |pair: &LostPair| match (pair.is_of_two_machines, pair.has_old, pair.has_new) {
+        (true, ..) => "on two machines",
+        (_, true, _) => "without a score of NEW",
+        (_, _, true) => "without a score of OLD",
+        _ => "without any score",
+    };
+    let mut counts = BTreeMap::<&str, usize>::new();
+    lost.iter().for_each(|pair| *counts.entry(what(pair)).or_default() += 1);
+    let counts = counts.iter().map(|(what, count)| format!("{count} {what}"));
     let runs = lost.iter().flat_map(|pair| &pair.runs);
     let named = runs.clone().take(MAX_NAMED).map(|(run, why)| format!("{run} ({})", crate::diagnostics::visible(why)));
     let more = runs.count().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (counts, named) = (counts.collect::<Vec<_>>().join(", "), named.collect::<Vec<_>>().join(", "));
-    format!("{} without a score ({counts}), which do not count: {named}{more}", pairs(lost.len()))
+    let verb = if lost.len() == 1 { "does" } else { "do" };
+    format!("{} {verb} not count ({counts}): {named}{more}", pairs(lost.len()))
 }
 
 fn pairs(count: usize) -> String {

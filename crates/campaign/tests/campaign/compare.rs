@@ -126,7 +126,7 @@ fn a_pair_without_a_score_is_counted_and_named() {
     let (run, why) = it.lost[0].runs.iter().next().unwrap();
     assert!(run.starts_with("3.") && why.contains("exit code 4"), "{it:?}");
     let text = found.to_string();
-    assert!(text.contains("1 pair without a score (1 of NEW), which do not count: 3."), "{text}");
+    assert!(text.contains("1 pair does not count (1 without a score of NEW): 3."), "{text}");
 }
 
 #[test]
@@ -240,8 +240,18 @@ fn an_interrupted_comparison_goes_on_with_the_other_run_of_the_pair() {
     assert_eq!((found.runs, found.single_runs, found.results[0].pairs), (12, 0, 3));
 }
 
-/// Records runs that nobody made.
+/// Records runs that nobody made, all on one machine.
 fn record(folder: &Path, campaign: &Campaign, score: impl Fn(RunId, &str) -> (f64, bool)) {
+    record_on(folder, campaign, score, |_, _| ("h", "c"));
+}
+
+/// The same on machines of these names and processors.
+fn record_on(
+    folder: &Path,
+    campaign: &Campaign,
+    score: impl Fn(RunId, &str) -> (f64, bool),
+    machine: impl Fn(RunId, &str) -> (&'static str, &'static str),
+) {
     drop(Journal::open(folder, campaign, "").unwrap());
     let plan = Plan::new(campaign);
     let mut journal = OpenOptions::new().append(true).open(folder.join(JOURNAL)).unwrap();
@@ -250,15 +260,40 @@ fn record(folder: &Path, campaign: &Campaign, score: impl Fn(RunId, &str) -> (f6
         let levels: BTreeMap<&str, &str> =
             places.map(|(factor, &level)| (factor.name.as_str(), factor.levels[level].label.as_str())).collect();
         let (value, is_disturbed) = score(run, levels["version"]);
+        let (host, cpu) = machine(run, levels["version"]);
         let disturbed: Vec<&str> = is_disturbed.then_some("the host took 30 % of the time").into_iter().collect();
         let row = json!({
             "run": run.to_string(), "campaign": plan.hash(), "levels": levels, "start": "2030-01-01T00:00:00.000Z",
             "seconds": 1.0, "scores": [{"name": "time", "unit": "µs", "value": value}], "disturbed": disturbed,
-            "machine": {"host": "h", "cpu": "c", "cpus": "0", "os": "o", "load": 0.0, "steal": 0.0,
+            "machine": {"host": host, "cpu": cpu, "cpus": "0", "os": "o", "load": 0.0, "steal": 0.0,
                 "yardstick_before": 1.0, "yardstick_after": 1.0},
         });
         writeln!(journal, "{row}").unwrap();
     }
+}
+
+#[test]
+fn pairs_on_two_machines_do_not_count() {
+    let folder = scratch();
+    let campaign = timed(NOISY, "repeats = 12");
+    // The other machine is slower, and so is the other processor.
+    let machine = |run: RunId, version: &str| match (version, run.block) {
+        ("opt", 1..=4) => ("other", "c"),
+        ("opt", 5..=8) => ("h", "slow"),
+        _ => ("h", "c"),
+    };
+    let score = |run: RunId, version: &str| {
+        let noise = f64::from(run.block * if version == "opt" { 37 } else { 31 } % 11);
+        (if machine(run, version) == ("h", "c") { 1_000.0 } else { 2_000.0 } + noise, false)
+    };
+    record_on(folder.path(), &campaign, score, machine);
+    let found = compare(folder.path(), &campaign);
+    let it = &found.results[0];
+    assert_eq!((it.conclusion, it.pairs, it.lost.len()), (PairConclusion::NoDifference, 4, 8), "{it:#?}");
+    assert!(it.lost.iter().all(|lost| lost.is_of_two_machines && lost.has_old && lost.has_new && lost.runs.len() == 2));
+    let text = found.to_string();
+    assert!(text.contains("8 pairs do not count (8 on two machines): 1."), "{text}");
+    assert!(text.contains("the two runs were made on different machines, this one on `other`, c"), "{text}");
 }
 
 #[test]
