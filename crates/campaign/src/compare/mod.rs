@@ -12,7 +12,8 @@
 //! | `contents` | hashes and copies of files and folders |
 //! | `error` | why there is no build |
 //! | `pairs` | pairs of scores from rows |
-//! | `judge` | what the pairs of a combination say |
+//! | `failures` | how often one version alone has no score |
+//! | `judge` | what the pairs say, of all comparisons as one family |
 //! | `whole` | what all combinations say together |
 //! | `compared`, `comparison` | the result |
 //! | `text` | the result in words |
@@ -22,6 +23,7 @@ mod compared;
 mod comparison;
 mod contents;
 mod error;
+mod failures;
 mod git;
 mod judge;
 mod pairs;
@@ -35,5 +37,6 @@ pub use build::{Folders, build_versions};
 pub use compared::{Compared, Undisturbed};
 pub use comparison::{Comparison, Options, parse_margin};
 pub use error::CompareError;
+pub use failures::Failures;
 pub use judge::{Conclusion, Effect, Scale};
 pub use pairs::LostPair;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::compared::Compared;
 use super::comparison::Comparison;
-use super::judge::{Conclusion, Effect, Scale};
+use super::judge::{Conclusion, Effect, Scale, conclude};
 use super::pairs::LostPair;
 use crate::campaign::Better;
 
@@ -75,14 +75,30 @@ impl Comparison {
 
     fn sentence(&self, compared: &Compared, conclusion: Conclusion, effect: &Option<Effect>, count: usize) -> String {
         let Comparison { old, new, .. } = self;
-        let Some(effect) = effect else {
-            return match conclusion {
-                Conclusion::NewFails => format!("{new} has no score, and {old} has some"),
-                Conclusion::OldFails => format!("{old} has no score, and {new} has some"),
-                _ => {
-                    format!("{} with both scores, and at least 2 are needed; make more with `--repeats`", pairs(count))
+        let failures = compared.failures;
+        let failing = match conclusion {
+            Conclusion::NewFails => Some((new, failures.new_alone, old, failures.old_alone)),
+            Conclusion::OldFails => Some((old, failures.old_alone, new, failures.new_alone)),
+            _ => None,
+        };
+        if let Some((one, lost, other, lost_by_other)) = failing {
+            let of = |lost: usize| format!("{lost} of the {}", pairs(lost + failures.both));
+            return match effect {
+                _ if failures.both == 0 && lost_by_other == 0 => format!("{one} has no score, and {other} has some"),
+                Some(it) => {
+                    let conclusion = conclude(it, compared.better, 1.0 - self.confidence);
+                    let otherwise = self.sentence(compared, conclusion, effect, count);
+                    format!(
+                        "{one} has no score in {} in which {other} has one, and the reverse in {}; otherwise {otherwise}",
+                        of(lost),
+                        of(lost_by_other)
+                    )
                 }
+                None => format!("{one} has no score in {} in which {other} has one", of(lost)),
             };
+        }
+        let Some(effect) = effect else {
+            return format!("{} with both scores, and at least 2 are needed; make more with `--repeats`", pairs(count));
         };
         let percent = 100.0 * self.confidence;
         let in_unit = |value: f64| format!("{} {}", number(value), compared.unit).trim_end().to_owned();
@@ -96,7 +112,13 @@ impl Comparison {
             () if effect.high < 0.0 => format!("{} to {}", bare(-effect.high), size(-effect.low)),
             () => format!("{} to {}", bare(effect.low), size(effect.high)),
         };
-        let interval = format!("{percent} percent interval {interval}");
+        let interval = match effect.error {
+            0.0 if compared.combinations > 1 => {
+                format!("the pairs of each combination all differ by the same {}", size(effect.difference))
+            }
+            0.0 => format!("all {} differ by the same {}", pairs(count), size(effect.difference)),
+            _ => format!("{percent} percent interval {interval}"),
+        };
         // Means over several combinations are of different things.
         let means = match compared.combinations {
             1 => format!("; {} {} -> {}", compared.score, number(effect.old), in_unit(effect.new)),
@@ -105,7 +127,12 @@ impl Comparison {
         let difference = size(effect.difference.abs());
         let shown = |word: &str| {
             let within = self.margin.filter(|_| compared.is_within_margin(1.0 - self.confidence));
-            let within = within.map_or(String::new(), |margin| format!(", which is within {} %", share(margin)));
+            let of_margin = |margin: f64| match within {
+                Some(_) => format!(", which is within {} %", share(margin)),
+                None if effect.is_beyond(margin) => format!(", which is more than {} %", share(margin)),
+                None => format!(", which may be more or less than {} %", share(margin)),
+            };
+            let within = self.margin.filter(|_| effect.scale == Scale::Share).map_or(String::new(), of_margin);
             format!("{new} is {difference} {word} ({interval}{means}; {}){within}", pairs(count))
         };
         match conclusion {
@@ -116,6 +143,14 @@ impl Comparison {
             Conclusion::Equal => {
                 let margin = share(self.margin.unwrap_or_default());
                 format!("equal within {margin} % ({interval}{means}; {})", pairs(count))
+            }
+            _ if effect.error == 0.0 && effect.difference != 0.0 => {
+                // As many as have this probability by their signs.
+                let needed = (2.0 / (1.0 - effect.confidence)).log2().ceil();
+                format!(
+                    "no difference that {} can show ({interval}{means}): at least {needed} are needed",
+                    pairs(count)
+                )
             }
             _ => {
                 let detectable = effect.detectable.map_or(String::new(), |it| {

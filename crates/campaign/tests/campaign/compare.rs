@@ -114,6 +114,21 @@ fn a_slower_version_within_the_margin_is_not_too_slow() {
     let found = compared(&campaign, &CompareOptions { margin: Some(0.2), ..CompareOptions::default() });
     assert_eq!(conclusions(&found), [PairConclusion::Slower; 2]);
     assert!(!found.is_slower() && found.to_string().contains("), which is within 20.0 %"), "{found}");
+    // It is shown to be slower, and not to be slower by more than the margin.
+    let folder = scratch();
+    record(folder.path(), &campaign, |run, version| {
+        let noise = f64::from(run.block * if version == "opt" { 370 } else { 310 } % 110);
+        (1_000.0 + noise + if version == "opt" { 100.0 } else { 0.0 }, false)
+    });
+    let of = |margin: f64| {
+        let options = CompareOptions { margin: Some(margin), ..CompareOptions::default() };
+        Comparison::read(folder.path(), &campaign, &options).unwrap()
+    };
+    let found = of(0.09);
+    assert_eq!(conclusions(&found), [PairConclusion::Slower; 2]);
+    assert!(!found.is_slower() && found.to_string().contains("), which may be more or less than 9.0 %"), "{found}");
+    let found = of(0.01);
+    assert!(found.is_slower() && found.to_string().contains("), which is more than 1.0 %"), "{found}");
 }
 
 #[test]
@@ -127,6 +142,25 @@ fn a_pair_without_a_score_is_counted_and_named() {
     assert!(run.starts_with("3.") && why.contains("exit code 4"), "{it:?}");
     let text = found.to_string();
     assert!(text.contains("1 pair does not count (1 without a score of NEW): 3."), "{text}");
+}
+
+#[test]
+fn a_version_that_fails_more_often_is_slower_than_any() {
+    let line = format!("test {{version}} = opt -a {{block}} -gt 2 && exit 4; {NOISY}");
+    let found = compared(&timed(&line, "repeats = 12"), &CompareOptions::default());
+    assert_eq!(conclusions(&found), [PairConclusion::NewFails; 2]);
+    let failures = found.results[0].failures;
+    assert_eq!((failures.new_alone, failures.old_alone, failures.both), (10, 0, 2));
+    assert!(failures.corrected_p < 0.05 && found.is_slower(), "{found:#?}");
+    let text = found.to_string();
+    assert!(
+        text.contains("size 64: opt has no score in 10 of the 12 pairs in which next has one, and the reverse in 0 "),
+        "{text}"
+    );
+    // A run that fails now and then shows nothing.
+    let line = format!("test {{block}} = 3 && exit 4; test {{version}}{{block}} = opt5 && exit 4; {NOISY}");
+    let found = compared(&timed(&line, "repeats = 8"), &CompareOptions::default());
+    assert!(!found.is_slower() && found.results[0].failures.new_alone == 1, "{found:#?}");
 }
 
 #[test]
@@ -162,6 +196,15 @@ fn scores_without_scatter_are_judged_by_their_number() {
         assert_eq!(conclusions(&found), [conclusion; 2], "{repeats}");
         let effect = found.results[0].effect.unwrap();
         assert!((effect.low - 0.1).abs() < 1e-9 && (effect.high - 0.1).abs() < 1e-9 && effect.detectable.is_none());
+        let together = &found.whole[0];
+        assert_eq!((together.conclusion, together.pairs), (PairConclusion::Higher, 2 * repeats), "{together:#?}");
+        let text = found.to_string();
+        let same = format!("all {repeats} pairs differ by the same 10.0 %");
+        assert!(text.contains(&same) && text.contains("all 2 together: opt is 10.0 % higher"), "{text}");
+        assert_eq!(
+            text.contains("no difference that 4 pairs can show (") && text.contains("at least 7 are needed"),
+            repeats == 4
+        );
     }
     let found = compared(&timed("echo took 5", "repeats = 3"), &CompareOptions::default());
     assert_eq!((conclusions(&found)[0], found.results[0].effect.unwrap().p), (PairConclusion::NoDifference, 1.0));
@@ -197,10 +240,11 @@ better = "lower"
     assert_eq!(by_name["push"].conclusion, PairConclusion::Slower);
     assert_eq!(by_name["pop"].conclusion, PairConclusion::NoDifference);
     assert_eq!((by_name["chain"].levels["bench"].as_str(), by_name["push"].unit.as_str()), ("chain", "clocks"));
-    // A third of the cube root of 1.3.
+    // The mean over benches: half of the mean of the two figures of one, of which one is 1.3 times as large.
+    assert_eq!(found.whole[0].pairs, 16, "pairs of runs");
     let [all] = found.whole.as_slice() else { panic!("{found:#?}") };
     let effect = all.effect.unwrap();
-    assert!(all.conclusion == PairConclusion::Slower && (-0.1..-0.07).contains(&effect.difference), "{all:#?}");
+    assert!(all.conclusion == PairConclusion::Slower && (-0.08..-0.05).contains(&effect.difference), "{all:#?}");
     assert!(found.is_slower());
     let text = found.to_string();
     assert!(
