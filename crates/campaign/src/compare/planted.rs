@@ -114,7 +114,8 @@ fn is_shown(conclusion: Conclusion) -> bool {
     matches!(conclusion, Conclusion::Faster | Conclusion::Slower)
 }
 
-/// A single comparison reports one in 4 to 6 percent of campaigns, and in at most 6 where noise is skewed or drifts. Holm's method is cautious if answers depend on one another, so that those of several have the upper limit.
+/// A single comparison reports one in 4 to 6 percent of campaigns, and in at most 6 where noise is skewed or drifts.
+/// Holm's method is cautious if answers depend on one another, so that those of several have the upper limit.
 #[test]
 fn an_effect_that_does_not_exist_is_rarely_reported() {
     for noise in SHAPES {
