@@ -90,8 +90,8 @@ pub use campaign::{
     Stream, Version,
 };
 pub use compare::{
-    CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect as PairEffect, Folders, LostPair,
-    Options as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
+    CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect as PairEffect, Failures, Folders,
+    LostPair, Options as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
 };
 pub use diagnostics::{Diagnostics, visible};
 pub use evidence::{Evidence, Use};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::judge::{Conclusion, Effect};
+use super::failures::Failures;
+use super::judge::{Conclusion, Effect, Judged};
 use super::pairs::{LostPair, Set};
 use crate::campaign::Better;
 
@@ -23,13 +24,15 @@ pub struct Compared {
     pub conclusion: Conclusion,
     /// The difference, if there are two pairs.
     pub effect: Option<Effect>,
-    /// The number of combinations that are judged together.
+    /// The number of combinations and scores that are judged together.
     pub combinations: usize,
+    /// How often one version alone has no score.
+    pub failures: Failures,
     /// The number of pairs with both scores.
     pub pairs: usize,
     /// The number of these of which a run was disturbed.
     pub disturbed: usize,
-    /// The pairs without one of the scores.
+    /// The pairs that do not count.
     pub lost: Vec<LostPair>,
     /// What the undisturbed pairs say alone, if that is something else.
     pub undisturbed: Option<Undisturbed>,
@@ -48,7 +51,7 @@ pub struct Undisturbed {
 
 impl Compared {
     /// What a set says.
-    pub(super) fn of(set: &Set, conclusion: Conclusion, effect: Option<Effect>) -> Compared {
+    pub(super) fn of(set: &Set, Judged { conclusion, effect, failures }: Judged) -> Compared {
         Compared {
             levels: set.levels.clone(),
             score: set.score.clone(),
@@ -57,6 +60,7 @@ impl Compared {
             conclusion,
             effect,
             combinations: 1,
+            failures,
             pairs: set.pairs.len(),
             disturbed: set.pairs.iter().filter(|pair| pair.is_disturbed).count(),
             lost: set.lost.clone(),

@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::compared::Compared;
 use super::error::CompareError;
-use super::judge::{Conclusion, Effect, Rules, Scale, judge, scale};
+use super::failures::Failures;
+use super::judge::{Conclusion, Rules, Sample, Scale, judge, scale};
 use super::pairs::{Collector, Set};
-use super::whole::wholes;
+use super::whole::{Group, groups};
 use crate::campaign::{Campaign, Version};
 use crate::folder::Info;
 use crate::plan::Hash;
@@ -116,12 +117,15 @@ impl Comparison {
         })
     }
 
-    /// Whether the new version was shown to be slower by more than the margin in a combination or in all, or has no
-    /// scores where the old one has.
+    /// Whether the new version was shown to be slower by more than the margin in a combination or in all: the near end
+    /// of the interval is beyond the margin, or there is no margin. Where scores are not all above 0, the margin says
+    /// nothing. Also whether the new version was shown to fail where the old one does not.
     pub fn is_slower(&self) -> bool {
         let is_slower = |it: &Compared| match it.conclusion {
             Conclusion::NewFails => true,
-            Conclusion::Slower => !it.is_within_margin(1.0 - self.confidence),
+            Conclusion::Slower => {
+                self.margin.is_none_or(|margin| it.effect.is_none_or(|effect| effect.is_beyond(margin)))
+            }
             _ => false,
         };
         self.results.iter().chain(&self.whole).any(is_slower)
@@ -139,30 +143,35 @@ fn compare(sets: &[Set], rules: Rules) -> (Vec<Compared>, Vec<Compared>) {
     let scales: Vec<Scale> = sets.iter().map(|set| scale(&set.pairs)).collect();
     let resamples = MAX_RESAMPLED / sets.iter().map(|set| set.pairs.len()).sum::<usize>().max(1);
     let resamples = if resamples < MIN_RESAMPLES { 0 } else { resamples.min(Bootstrap::default().resamples) };
-    let each = |sets: &[Set]| -> Vec<Compared> {
-        let of = |(set, (conclusion, mut effect)): (&Set, (_, Option<Effect>))| {
-            effect.iter_mut().for_each(|effect| effect.explain(&set.pairs, resamples));
-            Compared::of(set, conclusion, effect)
-        };
-        sets.iter().zip(judge(sets, &scales, rules)).map(of).collect()
+    // Failures are those of all pairs.
+    let failures: Vec<Failures> = sets.iter().map(|set| Failures::of(&[set])).collect();
+    let answers = |sets: &[Set]| {
+        let groups = groups(sets, &scales);
+        let each = sets.iter().zip(&scales).zip(&failures);
+        let each = each.map(|((set, scale), failures)| Sample::of(&[&set.pairs], *scale, set.better, *failures));
+        // Readers take either answer, so that both are one family.
+        let samples: Vec<Sample> = each.chain(groups.iter().map(Group::sample)).collect();
+        let mut judged = judge(&samples, rules);
+        for (index, judged) in judged.iter_mut().enumerate() {
+            let (pairs, resamples) = sets.get(index).map_or((&[][..], 0), |set| (&set.pairs, resamples));
+            judged.effect.iter_mut().for_each(|effect| effect.explain(pairs, resamples));
+        }
+        let together = judged.split_off(sets.len());
+        let results: Vec<Compared> = sets.iter().zip(judged).map(|(set, judged)| Compared::of(set, judged)).collect();
+        let whole: Vec<Compared> = groups.iter().zip(together).map(|(group, judged)| group.compared(judged)).collect();
+        (results, whole)
     };
-    let together = |sets: &[Set]| {
-        let mut whole = wholes(sets, &scales, rules);
-        whole.iter_mut().filter_map(|it| it.effect.as_mut()).for_each(|effect| effect.explain(&[], 0));
-        whole
-    };
-    let (mut results, mut whole) = (each(sets), together(sets));
+    let (mut results, mut whole) = answers(sets);
     if sets.iter().any(|set| set.pairs.iter().any(|pair| pair.is_disturbed)) {
         let undisturbed = |set: &Set| {
             let pairs = set.pairs.iter().filter(|pair| !pair.is_disturbed).copied().collect();
             Set { pairs, ..set.clone() }
         };
         let calm: Vec<Set> = sets.iter().map(undisturbed).collect();
-        let others = each(&calm);
+        let (others, together) = answers(&calm);
         results.iter_mut().zip(&others).for_each(|(all, calm)| all.add(Some(calm)));
-        let others = together(&calm);
         for all in &mut whole {
-            all.add(others.iter().find(|calm| (&calm.score, &calm.unit) == (&all.score, &all.unit)));
+            all.add(together.iter().find(|calm| (&calm.score, &calm.unit) == (&all.score, &all.unit)));
         }
     }
     (results, whole)

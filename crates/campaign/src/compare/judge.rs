@@ -1,10 +1,11 @@
 //! What the pairs of each combination say.
 
 use bellows_stats::power::{Comparison as Kind, smallest_effect};
-use bellows_stats::{Bootstrap, Paired, bootstrap_ratio_of_pairs, holm, paired, signed_rank};
+use bellows_stats::{Bootstrap, Paired, bootstrap_ratio_of_pairs, holm, paired_in_sets, signed_rank};
 use serde::Serialize;
 
-use super::pairs::{Pair, Set};
+use super::failures::Failures;
+use super::pairs::Pair;
 use crate::campaign::Better;
 
 /// The power at which an effect counts as one that the pairs could have shown.
@@ -31,9 +32,9 @@ pub enum Conclusion {
     NoDifference,
     /// There are fewer than two pairs with both scores.
     TooFewPairs,
-    /// The old version has scores, and the new one none.
+    /// The new version alone has no score, always or more often than by chance.
     NewFails,
-    /// The new version has scores, and the old one none.
+    /// The old version does, and the pairs with both scores show no difference.
     OldFails,
 }
 
@@ -103,6 +104,12 @@ impl Effect {
     pub(super) fn is_within(&self, level: f64) -> bool {
         self.equal_p.is_some_and(|p| p <= level)
     }
+
+    /// Whether the near end of the interval is farther from 0 than the margin, which says nothing in units.
+    pub(super) fn is_beyond(&self, margin: f64) -> bool {
+        let margin = log_margin(margin);
+        self.scale == Scale::Unit || self.low.ln_1p() > margin || self.high.ln_1p() < -margin
+    }
 }
 
 /// The level of a test, and the margin within which versions count as equal.
@@ -136,67 +143,113 @@ pub(super) fn log_margin(margin: f64) -> f64 {
     margin.ln_1p()
 }
 
-/// What is known of a set before it is corrected for the others.
+/// Pairs that are judged: those of a set, or of several together.
+pub(super) struct Sample {
+    scale: Scale,
+    better: Option<Better>,
+    old: f64,
+    new: f64,
+    /// By set.
+    differences: Vec<Vec<f64>>,
+    /// The size of the numbers of which the differences are.
+    size: f64,
+    pub(super) failures: Failures,
+}
+
+impl Sample {
+    /// Pairs in sets, each of which counts as much as the others.
+    pub(super) fn of(sets: &[&[Pair]], scale: Scale, better: Option<Better>, failures: Failures) -> Sample {
+        let mean = |value: fn(&Pair) -> f64| {
+            let scaled = |pair: &Pair| if scale == Scale::Share { value(pair).ln() } else { value(pair) };
+            let of_set = |set: &&[Pair]| set.iter().map(scaled).sum::<f64>() / set.len() as f64;
+            let mean = sets.iter().map(of_set).sum::<f64>() / sets.len() as f64;
+            if scale == Scale::Share { mean.exp() } else { mean }
+        };
+        let size = match scale {
+            Scale::Share => 1.0,
+            Scale::Unit => sets
+                .iter()
+                .flat_map(|set| set.iter())
+                .fold(0.0, |size, pair| f64::max(size, pair.old.abs().max(pair.new.abs()))),
+        };
+        let differences = sets.iter().map(|set| differences(scale, set)).collect();
+        Sample { scale, better, old: mean(|pair| pair.old), new: mean(|pair| pair.new), differences, size, failures }
+    }
+
+    /// Whether each set has two pairs.
+    fn is_testable(&self) -> bool {
+        !self.differences.is_empty() && self.differences.iter().all(|set| set.len() > 1)
+    }
+
+    /// Tests the differences, not yet corrected for other samples.
+    fn test(&self, confidence: f64, margin: Option<f64>) -> Option<Tested> {
+        if !self.is_testable() {
+            return None;
+        }
+        let margin = margin.filter(|_| self.scale == Scale::Share).map(log_margin);
+        let mean = |set: &Vec<f64>| set.iter().sum::<f64>() / set.len() as f64;
+        let varies = |set: &Vec<f64>| set.iter().any(|it| (it - mean(set)).abs() > NO_SCATTER * self.size);
+        if self.differences.iter().any(varies) {
+            let sets: Vec<&[f64]> = self.differences.iter().map(Vec::as_slice).collect();
+            let paired = paired_in_sets(&sets, confidence)?;
+            let ranks = if let [only] = sets.as_slice() { signed_rank(only).map(|ranks| ranks.p) } else { None };
+            return Some(Tested { paired, ranks, equal: margin.map(|margin| paired.p_within(margin)) });
+        }
+        // All pairs of a set say the same, which the signs of that many would do by chance.
+        let count = self.differences.iter().map(Vec::len).sum::<usize>();
+        let means = self.differences.iter().map(|set| Some(mean(set)).filter(|it| it.abs() > NO_SCATTER * self.size));
+        let means: Vec<f64> = means.map(Option::unwrap_or_default).collect();
+        let mean = means.iter().sum::<f64>() / means.len() as f64;
+        let agree = means.iter().all(|it| *it > 0.0) || means.iter().all(|it| *it < 0.0);
+        let by_chance = 0.5f64.powi(count.min(1_000) as i32);
+        let p = if agree { 2.0 * by_chance } else { by_random_signs(&means, &self.differences) };
+        let df = count as f64 - means.len() as f64;
+        let paired = Paired { difference: mean, low: mean, high: mean, error: 0.0, t: 0.0, df, p };
+        let equal = margin.map(|margin| if mean.abs() < margin { by_chance } else { 1.0 });
+        Some(Tested { paired, ranks: None, equal })
+    }
+}
+
+/// A bound of the probability that the mean is as far from 0 if the sign of each difference is random (Hoeffding,
+/// *Journal of the American Statistical Association* 58, 1963).
+fn by_random_signs(means: &[f64], sets: &[Vec<f64>]) -> f64 {
+    let sum = means.iter().sum::<f64>();
+    let squares = means.iter().zip(sets).map(|(mean, set)| mean * mean / set.len() as f64).sum::<f64>();
+    if squares > 0.0 { (2.0 * (-sum * sum / (2.0 * squares)).exp()).min(1.0) } else { 1.0 }
+}
+
+/// What is known of a sample before it is corrected for the others.
 struct Tested {
     paired: Paired,
     ranks: Option<f64>,
     equal: Option<f64>,
 }
 
-/// Tests the differences of pairs.
-fn test(scale: Scale, pairs: &[Pair], confidence: f64, margin: Option<f64>) -> Option<Tested> {
-    let differences = differences(scale, pairs);
-    if differences.len() < 2 {
-        return None;
-    }
-    let size = match scale {
-        Scale::Share => 1.0,
-        Scale::Unit => pairs.iter().flat_map(|pair| [pair.old.abs(), pair.new.abs()]).fold(0.0, f64::max),
-    };
-    let mean = differences.iter().sum::<f64>() / differences.len() as f64;
-    let has_scatter = differences.iter().any(|difference| (difference - mean).abs() > NO_SCATTER * size);
-    let margin = margin.filter(|_| scale == Scale::Share).map(log_margin);
-    let found = paired(&differences, confidence).filter(|_| has_scatter);
-    let Some(paired) = found else {
-        // All pairs say the same, which the signs of that many would do by chance.
-        let mean = if mean.abs() <= NO_SCATTER * size { 0.0 } else { mean };
-        let by_chance = 0.5f64.powi(differences.len().min(1_000) as i32);
-        let p = if mean == 0.0 { 1.0 } else { 2.0 * by_chance };
-        let (t, df) = (0.0, differences.len() as f64 - 1.0);
-        let paired = Paired { difference: mean, low: mean, high: mean, error: 0.0, t, df, p };
-        let equal = margin.map(|margin| if mean.abs() < margin { by_chance } else { 1.0 });
-        return Some(Tested { paired, ranks: None, equal });
-    };
-    let equal = margin.map(|margin| paired.p_within(margin));
-    Some(Tested { paired, ranks: signed_rank(&differences).map(|ranks| ranks.p), equal })
+/// What a sample says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    pub(super) conclusion: Conclusion,
+    pub(super) effect: Option<Effect>,
+    pub(super) failures: Failures,
 }
 
-/// What each set says, corrected for all of them.
-pub(super) fn judge(sets: &[Set], scales: &[Scale], rules: Rules) -> Vec<(Conclusion, Option<Effect>)> {
-    let number = sets.iter().filter(|set| set.pairs.len() > 1).count().max(1);
+/// What each sample says, corrected for all of them and for the tests of failures: they are one family.
+pub(super) fn judge(samples: &[Sample], rules: Rules) -> Vec<Judged> {
+    let failures: Vec<Option<f64>> = samples.iter().map(|sample| sample.failures.p(rules.level)).collect();
+    let testable = samples.iter().filter(|sample| sample.is_testable()).count();
+    let number = (testable + failures.iter().flatten().count()).max(1);
     let confidence = 1.0 - rules.level / number as f64;
-    let tested: Vec<Option<Tested>> =
-        sets.iter().zip(scales).map(|(set, scale)| test(*scale, &set.pairs, confidence, rules.margin)).collect();
-    let corrected = |p: &dyn Fn(&Tested) -> Option<f64>| -> Vec<Option<f64>> {
-        let known: Vec<Option<f64>> = tested.iter().map(|tested| tested.as_ref().and_then(p)).collect();
-        let mut corrected = holm(&known.iter().copied().flatten().collect::<Vec<f64>>()).into_iter();
-        known.iter().map(|p| p.and_then(|_| corrected.next())).collect()
-    };
-    let ps = corrected(&|tested| Some(tested.paired.p));
-    let ranks = corrected(&|tested| tested.ranks);
-    let equal = corrected(&|tested| tested.equal);
-    let judged = |(index, set): (usize, &Set)| {
-        let Some(Tested { paired, .. }) = &tested[index] else { return (without_effect(set), None) };
-        let scale = scales[index];
-        let count = set.pairs.len() as f64;
-        let mean = |value: fn(&Pair) -> f64| match scale {
-            Scale::Share => (set.pairs.iter().map(|pair| value(pair).ln()).sum::<f64>() / count).exp(),
-            Scale::Unit => set.pairs.iter().map(value).sum::<f64>() / count,
-        };
-        let effect = Effect {
+    let tested: Vec<Option<Tested>> = samples.iter().map(|sample| sample.test(confidence, rules.margin)).collect();
+    let of_tested = |p: fn(&Tested) -> Option<f64>| tested.iter().map(move |tested| tested.as_ref().and_then(p));
+    let ps = corrected(&of_tested(|tested| Some(tested.paired.p)).chain(failures).collect::<Vec<_>>());
+    let ranks = corrected(&of_tested(|tested| tested.ranks).collect::<Vec<_>>());
+    let equal = corrected(&of_tested(|tested| tested.equal).collect::<Vec<_>>());
+    let judged = |(index, sample): (usize, &Sample)| {
+        let Sample { scale, old, new, .. } = *sample;
+        let effect = tested[index].as_ref().map(|Tested { paired, .. }| Effect {
             scale,
-            old: mean(|pair| pair.old),
-            new: mean(|pair| pair.new),
+            old,
+            new,
             difference: shown(scale, paired.difference),
             low: shown(scale, paired.low),
             high: shown(scale, paired.high),
@@ -209,10 +262,24 @@ pub(super) fn judge(sets: &[Set], scales: &[Scale], rules: Rules) -> Vec<(Conclu
             detectable: None,
             error: paired.error,
             df: paired.df,
+        });
+        let failures = Failures { corrected_p: ps[samples.len() + index].unwrap_or(1.0), ..sample.failures };
+        let of_pairs = effect.map_or(Conclusion::TooFewPairs, |it| conclude(&it, sample.better, rules.level));
+        let shows_nothing = matches!(of_pairs, Conclusion::TooFewPairs | Conclusion::NoDifference);
+        let conclusion = match of_pairs {
+            _ if failures.are_of_new(rules.level) => Conclusion::NewFails,
+            _ if shows_nothing && failures.are_of_old(rules.level) => Conclusion::OldFails,
+            _ => of_pairs,
         };
-        (conclude(&effect, set.better, rules.level), Some(effect))
+        Judged { conclusion, effect, failures }
     };
-    sets.iter().enumerate().map(judged).collect()
+    samples.iter().enumerate().map(judged).collect()
+}
+
+/// Probabilities corrected for those that there are.
+fn corrected(known: &[Option<f64>]) -> Vec<Option<f64>> {
+    let mut corrected = holm(&known.iter().copied().flatten().collect::<Vec<f64>>()).into_iter();
+    known.iter().map(|p| p.and_then(|_| corrected.next())).collect()
 }
 
 /// The conclusion from an effect.
@@ -230,18 +297,5 @@ pub(super) fn conclude(effect: &Effect, better: Option<Better>, level: f64) -> C
         None => Conclusion::Lower,
         Some(better) if is_higher == (better == Better::Higher) => Conclusion::Faster,
         Some(_) => Conclusion::Slower,
-    }
-}
-
-/// Why there is no effect.
-fn without_effect(set: &Set) -> Conclusion {
-    let has = |value: fn(&super::pairs::Pair) -> bool, lost: fn(&super::pairs::LostPair) -> bool| {
-        set.pairs.iter().any(value) || set.lost.iter().any(lost)
-    };
-    let (has_old, has_new) = (has(|_| true, |lost| lost.has_old), has(|_| true, |lost| lost.has_new));
-    match (has_old, has_new) {
-        (true, false) => Conclusion::NewFails,
-        (false, true) => Conclusion::OldFails,
-        _ => Conclusion::TooFewPairs,
     }
 }

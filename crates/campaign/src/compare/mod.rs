@@ -12,7 +12,8 @@
 //! | `contents` | hashes and copies of files and folders |
 //! | `error` | why there is no build |
 //! | `pairs` | pairs of scores from rows |
-//! | `judge` | what the pairs of a combination say |
+//! | `failures` | how often one version alone has no score |
+//! | `judge` | what the pairs say, of all comparisons as one family |
 //! | `whole` | what all combinations say together |
 //! | `compared`, `comparison` | the result |
 //! | `text` | what each result says, as a sentence |
@@ -24,6 +25,7 @@ mod compared;
 mod comparison;
 mod contents;
 mod error;
+mod failures;
 mod git;
 mod judge;
 mod names;
@@ -39,5 +41,6 @@ pub use build::{Folders, build_versions};
 pub use compared::{Compared, Undisturbed};
 pub use comparison::{Comparison, Options, parse_margin};
 pub use error::CompareError;
+pub use failures::Failures;
 pub use judge::{Conclusion, Effect, Scale};
 pub use pairs::LostPair;

@@ -11,18 +11,21 @@ use crate::row::Row;
 /// The scores of the two runs of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pair {
+    pub(super) block: u32,
     pub(super) old: f64,
     pub(super) new: f64,
     pub(super) is_disturbed: bool,
 }
 
-/// A pair of which a score is missing.
+/// A pair that does not count: a score is missing, or its runs were made on different machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostPair {
     /// The block.
     pub block: u32,
-    /// The runs without a score, each with the reason.
+    /// The runs without a score, or both runs if their machines differ, each with the reason.
     pub runs: BTreeMap<String, String>,
+    /// Whether the two runs were made on different machines: their names or processors differ.
+    pub is_of_two_machines: bool,
     /// Whether the old version has its score.
     pub has_old: bool,
     /// Whether the new version has its score.
@@ -59,8 +62,16 @@ pub(super) struct Collector<'c> {
     paired: usize,
     /// By the numbers of their levels.
     combinations: BTreeMap<Vec<usize>, Combination>,
+    machines: Vec<Host>,
     runs: usize,
     disturbed: usize,
+}
+
+/// A machine, as far as the runs of a pair need the same.
+#[derive(PartialEq)]
+struct Host {
+    name: String,
+    cpu: String,
 }
 
 /// The runs of a combination of the other factors.
@@ -74,6 +85,8 @@ struct Combination {
 /// What a pair needs of a row.
 struct Run {
     id: RunId,
+    /// The machine's number.
+    machine: usize,
     is_disturbed: bool,
     failure: Option<String>,
     /// The scores by their number in the combination; without a value perhaps with a reason.
@@ -83,7 +96,7 @@ struct Run {
 impl<'c> Collector<'c> {
     pub(super) fn new(campaign: &'c Campaign, paired: usize) -> Collector<'c> {
         let (plan, combinations) = (Plan::new(campaign), BTreeMap::new());
-        Collector { campaign, plan, paired, combinations, runs: 0, disturbed: 0 }
+        Collector { campaign, plan, paired, combinations, machines: Vec::new(), runs: 0, disturbed: 0 }
     }
 
     /// Adds a row, which counts once.
@@ -105,8 +118,14 @@ impl<'c> Collector<'c> {
         });
         let scores = scores.collect();
         let failure = row.failure.as_ref().map(ToString::to_string);
+        let (name, cpu) = (&row.machine.host, &row.machine.cpu);
+        let machine = self.machines.iter().position(|host| (&host.name, &host.cpu) == (name, cpu));
+        let machine = machine.unwrap_or_else(|| {
+            self.machines.push(Host { name: name.clone(), cpu: cpu.clone() });
+            self.machines.len() - 1
+        });
         if let Some(run) = combination.blocks.entry(row.run.block).or_default().get_mut(side) {
-            *run = Some(Run { id: row.run, is_disturbed: !row.disturbed.is_empty(), failure, scores });
+            *run = Some(Run { id: row.run, machine, is_disturbed: !row.disturbed.is_empty(), failure, scores });
         }
     }
 
@@ -117,7 +136,7 @@ impl<'c> Collector<'c> {
             runs: self.runs,
             disturbed: self.disturbed,
             single: blocks.filter(|runs| runs.iter().flatten().count() == 1).count(),
-            sets: self.combinations.values().flat_map(|combination| combination.sets(self.campaign)).collect(),
+            sets: self.combinations.values().flat_map(|it| it.sets(self.campaign, &self.machines)).collect(),
         }
     }
 }
@@ -133,7 +152,7 @@ fn place(scores: &mut Vec<(String, String)>, name: &str, unit: &str) -> usize {
 
 impl Combination {
     /// The pairs of each score; none before the first two runs are made.
-    fn sets(&self, campaign: &Campaign) -> Vec<Set> {
+    fn sets(&self, campaign: &Campaign, machines: &[Host]) -> Vec<Set> {
         let both = self.blocks.iter().filter_map(|(block, [old, new])| Some((*block, [old.as_ref()?, new.as_ref()?])));
         let both: Vec<(u32, [&Run; 2])> = both.collect();
         // Reports that nobody could read do not say which figures they have.
@@ -149,22 +168,34 @@ impl Combination {
                 lost: Vec::new(),
             };
             for (block, runs) in &both {
+                let is_of_two_machines = runs[0].machine != runs[1].machine;
                 match runs.map(|run| run.score(number)) {
-                    [Ok(old), Ok(new)] => {
+                    [Ok(old), Ok(new)] if !is_of_two_machines => {
                         let is_disturbed = runs.iter().any(|run| run.is_disturbed);
-                        set.pairs.push(Pair { old, new, is_disturbed });
+                        set.pairs.push(Pair { block: *block, old, new, is_disturbed });
                     }
                     found => {
                         let [has_old, has_new] = found.each_ref().map(Result::is_ok);
-                        let failed =
-                            runs.iter().zip(found).filter_map(|(run, found)| Some((run.id.to_string(), found.err()?)));
-                        set.lost.push(LostPair { block: *block, runs: failed.collect(), has_old, has_new });
+                        let why = |(run, found): (&&Run, Result<f64, String>)| {
+                            let why = found.err().or_else(|| is_of_two_machines.then(|| machines[run.machine].why()));
+                            Some((run.id.to_string(), why?))
+                        };
+                        let runs = runs.iter().zip(found).filter_map(why).collect();
+                        set.lost.push(LostPair { block: *block, runs, is_of_two_machines, has_old, has_new });
                     }
                 }
             }
             set
         };
         if both.is_empty() { Vec::new() } else { scores.iter().enumerate().map(set).collect() }
+    }
+}
+
+impl Host {
+    /// Why a run on this machine does not count, whose partner was made on another one.
+    fn why(&self) -> String {
+        let Host { name, cpu } = self;
+        format!("the two runs were made on different machines, this one on `{name}`, {cpu}")
     }
 }
 

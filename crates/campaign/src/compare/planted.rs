@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use bellows_stats::power::{Comparison as Kind, smallest_effect};
 use fastrand::Rng;
 
-use super::judge::{Conclusion, Effect, Rules, Scale, judge, log_margin};
+use super::failures::Failures;
+use super::judge::{Conclusion, Effect, Judged, Rules, Sample, Scale, judge, log_margin};
 use super::pairs::{Pair, Set};
-use super::whole::wholes;
+use super::whole::groups;
 use crate::campaign::Better;
 
 const CAMPAIGNS: usize = 10_000;
@@ -62,7 +63,12 @@ fn sets(noise: Noise, effects: [f64; SETS], random: &mut Rng) -> Vec<Set> {
             let mut run = |effect: f64, place: usize| {
                 20.0 * (number + 1) as f64 * (effect + SCATTER * noise.draw(random, time(place))).exp()
             };
-            Pair { old: run(0.0, new_first), new: run(effects[number], 1 - new_first), is_disturbed: false }
+            Pair {
+                block: block as u32,
+                old: run(0.0, new_first),
+                new: run(effects[number], 1 - new_first),
+                is_disturbed: false,
+            }
         };
         Set {
             levels: BTreeMap::new(),
@@ -76,20 +82,29 @@ fn sets(noise: Noise, effects: [f64; SETS], random: &mut Rng) -> Vec<Set> {
     (0..SETS).map(set).collect()
 }
 
+/// What the sets say, and after them what they say together.
+fn judged(sets: &[Set], rules: Rules) -> Vec<Judged> {
+    let scales = vec![Scale::Share; sets.len()];
+    let failures = |set: &Set| Failures::of(&[set]);
+    let each = sets.iter().map(|set| Sample::of(&[&set.pairs], Scale::Share, set.better, failures(set)));
+    let together = groups(sets, &scales);
+    judge(&each.chain(together.iter().map(|group| group.sample())).collect::<Vec<Sample>>(), rules)
+}
+
 /// The percentages of campaigns of which each of several things is so.
 fn percents<const N: usize>(
     campaigns: usize,
     noise: Noise,
     effects: [f64; SETS],
     margin: Option<f64>,
-    are_so: impl Fn(&[Set], &[(Conclusion, Option<Effect>)], Rules) -> [bool; N],
+    are_so: impl Fn(&[Set], &[Judged], Rules) -> [bool; N],
 ) -> [f64; N] {
     let rules = Rules { level: LEVEL, margin };
     let mut random = Rng::with_seed(5 + noise as u64);
     let mut counts = [0; N];
     for _ in 0..campaigns {
         let sets = sets(noise, effects, &mut random);
-        let found = are_so(&sets, &judge(&sets, &[Scale::Share; SETS], rules), rules);
+        let found = are_so(&sets, &judged(&sets, rules), rules);
         counts.iter_mut().zip(found).for_each(|(count, is_so)| *count += u32::from(is_so));
     }
     counts.map(|count| f64::from(count) * 100.0 / campaigns as f64)
@@ -99,39 +114,67 @@ fn is_shown(conclusion: Conclusion) -> bool {
     matches!(conclusion, Conclusion::Faster | Conclusion::Slower)
 }
 
+/// A single comparison reports one in 4 to 6 percent of campaigns, and in at most 6 where noise is skewed or drifts.
+/// Holm's method is cautious if answers depend on one another, so that those of several have the upper limit.
 #[test]
 fn an_effect_that_does_not_exist_is_rarely_reported() {
     for noise in SHAPES {
-        let [each, outside, whole] = percents(CAMPAIGNS, noise, [0.0; SETS], None, |sets, judged, rules| {
+        let [alone, each, outside] = percents(CAMPAIGNS, noise, [0.0; SETS], None, |sets, found, rules| {
             let is_outside = |effect: &Effect| effect.low > 0.0 || effect.high < 0.0;
-            let together = wholes(sets, &[Scale::Share; SETS], rules);
             [
-                judged.iter().any(|it| is_shown(it.0)),
-                judged.iter().any(|(_, effect)| effect.as_ref().is_some_and(is_outside)),
-                together.iter().any(|it| is_shown(it.conclusion)),
+                is_shown(judged(&sets[..1], rules)[0].conclusion),
+                found.iter().any(|it| is_shown(it.conclusion)),
+                found.iter().any(|it| it.effect.as_ref().is_some_and(is_outside)),
             ]
         });
-        // Holm's method is a little cautious, and the test where tails are heavy.
-        assert!((3.5..=6.0).contains(&each), "{noise:?}: {each} percent of the families");
-        assert!((3.5..=6.0).contains(&outside), "{noise:?}: {outside} percent of the families of intervals");
-        assert!((4.0..=6.0).contains(&whole), "{noise:?}: {whole} percent of all combinations together");
+        let least = if matches!(noise, Noise::Skewed | Noise::Drifting) { 3.0 } else { 4.0 };
+        assert!((least..=6.0).contains(&alone), "{noise:?}: {alone} percent of single comparisons");
+        assert!((2.5..=6.0).contains(&each), "{noise:?}: {each} percent of the families");
+        assert!((2.5..=6.0).contains(&outside), "{noise:?}: {outside} percent of the families of intervals");
     }
+}
+
+/// All scores of a run share its noise, as those that are proportional do.
+#[test]
+fn scores_of_the_same_runs_are_no_evidence_of_their_own() {
+    const SCORES: usize = 10;
+    let rules = Rules { level: LEVEL, margin: None };
+    let mut random = Rng::with_seed(11);
+    let (mut together, mut any) = (0, 0);
+    const FEWER: usize = CAMPAIGNS / 2;
+    for _ in 0..FEWER {
+        let runs = sets(Noise::Normal, [0.0; SETS], &mut random).swap_remove(0);
+        let score = |number: usize| {
+            let mut own = || (0.1 * SCATTER * normal(&mut random)).exp() * (number + 1) as f64;
+            let pairs = runs.pairs.iter().map(|pair| Pair { old: pair.old * own(), new: pair.new * own(), ..*pair });
+            Set { score: format!("score {number}"), pairs: pairs.collect(), ..runs.clone() }
+        };
+        let sets: Vec<Set> = (0..SCORES).map(score).collect();
+        let found = judged(&sets, rules);
+        assert_eq!(found.len(), SCORES + 1);
+        together += u32::from(found[SCORES].effect.unwrap().p <= LEVEL);
+        any += u32::from(found.iter().any(|it| is_shown(it.conclusion)));
+    }
+    let [together, any] = [together, any].map(|count| f64::from(count) * 100.0 / FEWER as f64);
+    assert!((4.0..=6.0).contains(&together), "{together} percent of all scores together");
+    assert!(any <= 6.0, "{any} percent of the families");
 }
 
 #[test]
 fn the_detectable_effect_is_found_with_its_probability() {
-    let effect = smallest_effect(Kind::Pairs, PAIRS as u64, LEVEL / SETS as f64, 0.8).unwrap();
+    let effect = smallest_effect(Kind::Pairs, PAIRS as u64, LEVEL / (SETS + 1) as f64, 0.8).unwrap();
     // The deviation of a difference of two runs.
     let effect = effect * SCATTER * 2f64.sqrt();
     for noise in [Noise::Normal, Noise::HeavyTailed, Noise::Skewed] {
         let effects = [-effect, 0.0, 0.0, 0.0];
-        let [found] = percents(CAMPAIGNS / 4, noise, effects, None, |_, judged, _| [judged[0].0 == Conclusion::Faster]);
+        let [found] =
+            percents(CAMPAIGNS / 4, noise, effects, None, |_, judged, _| [judged[0].conclusion == Conclusion::Faster]);
         assert!((78.0..=90.0).contains(&found), "{noise:?}: {found} percent");
     }
     let mut random = Rng::with_seed(3);
     let stated = (0..100).map(|_| {
         let sets = sets(Noise::Normal, [0.0; SETS], &mut random);
-        let mut effect = judge(&sets, &[Scale::Share; SETS], Rules { level: LEVEL, margin: None })[0].1.unwrap();
+        let mut effect = judged(&sets, Rules { level: LEVEL, margin: None })[0].effect.unwrap();
         effect.explain(&[], 0);
         effect.detectable.unwrap()
     });
@@ -146,11 +189,12 @@ fn versions_that_differ_by_the_margin_are_rarely_called_equal() {
     for (noise, sign) in [(Noise::Normal, 1.0), (Noise::Skewed, -1.0)] {
         let effects = [sign * log_margin(margin); SETS];
         let [found] = percents(CAMPAIGNS / 4, noise, effects, Some(margin), |_, judged, _| {
-            [judged.iter().any(|it| is_equal(&it.1))]
+            [judged.iter().any(|it| is_equal(&it.effect))]
         });
         assert!(found <= 6.0, "{noise:?}: {found} percent");
-        let [equal] =
-            percents(CAMPAIGNS / 10, noise, [0.0; SETS], Some(3.0 * margin), |_, judged, _| [is_equal(&judged[0].1)]);
+        let [equal] = percents(CAMPAIGNS / 10, noise, [0.0; SETS], Some(3.0 * margin), |_, judged, _| {
+            [is_equal(&judged[0].effect)]
+        });
         assert!(equal > 90.0, "{noise:?}: {equal} percent");
     }
 }

@@ -1,10 +1,11 @@
 //! What a result says, as a sentence.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::compared::Compared;
 use super::comparison::Comparison;
-use super::judge::{Conclusion, Effect, Scale};
+use super::judge::{Conclusion, Effect, Scale, conclude};
 use super::pairs::LostPair;
 use crate::campaign::Better;
 
@@ -61,14 +62,30 @@ impl Comparison {
 
     fn sentence(&self, compared: &Compared, conclusion: Conclusion, effect: &Option<Effect>, count: usize) -> String {
         let Comparison { old, new, .. } = self;
-        let Some(effect) = effect else {
-            return match conclusion {
-                Conclusion::NewFails => format!("{new} has no score, and {old} has some"),
-                Conclusion::OldFails => format!("{old} has no score, and {new} has some"),
-                _ => {
-                    format!("{} with both scores, and at least 2 are needed; make more with `--repeats`", pairs(count))
+        let failures = compared.failures;
+        let failing = match conclusion {
+            Conclusion::NewFails => Some((new, failures.new_alone, old, failures.old_alone)),
+            Conclusion::OldFails => Some((old, failures.old_alone, new, failures.new_alone)),
+            _ => None,
+        };
+        if let Some((one, lost, other, lost_by_other)) = failing {
+            let of = |lost: usize| format!("{lost} of the {}", pairs(lost + failures.both));
+            return match effect {
+                _ if failures.both == 0 && lost_by_other == 0 => format!("{one} has no score, and {other} has some"),
+                Some(it) => {
+                    let conclusion = conclude(it, compared.better, 1.0 - self.confidence);
+                    let otherwise = self.sentence(compared, conclusion, effect, count);
+                    format!(
+                        "{one} has no score in {} in which {other} has one, and the reverse in {}; otherwise {otherwise}",
+                        of(lost),
+                        of(lost_by_other)
+                    )
                 }
+                None => format!("{one} has no score in {} in which {other} has one", of(lost)),
             };
+        }
+        let Some(effect) = effect else {
+            return format!("{} with both scores, and at least 2 are needed; make more with `--repeats`", pairs(count));
         };
         let percent = 100.0 * self.confidence;
         let in_unit = |value: f64| format!("{} {}", number(value), compared.unit).trim_end().to_owned();
@@ -83,10 +100,14 @@ impl Comparison {
             () => format!("{} to {}", bare(effect.low), size(effect.high)),
         };
         let is_wide = is_too_wide(effect, effect.low) || is_too_wide(effect, effect.high);
-        let interval = match is_wide {
-            true if count < MIN_PAIRS => format!("{} are too few for an interval", pairs(count)),
-            true => format!("{} scatter too much for an interval", pairs(count)),
-            false => format!("{percent} percent interval {interval}"),
+        let interval = match effect.error {
+            0.0 if compared.combinations > 1 => {
+                format!("the pairs of each combination all differ by the same {}", size(effect.difference))
+            }
+            0.0 => format!("all {} differ by the same {}", pairs(count), size(effect.difference)),
+            _ if is_wide && count < MIN_PAIRS => format!("{} are too few for an interval", pairs(count)),
+            _ if is_wide => format!("{} scatter too much for an interval", pairs(count)),
+            _ => format!("{percent} percent interval {interval}"),
         };
         // Means over several combinations are of different things.
         let means = match compared.combinations {
@@ -97,7 +118,12 @@ impl Comparison {
         let difference = size(effect.difference.abs());
         let shown = |word: &str| {
             let within = self.margin.filter(|_| compared.is_within_margin(1.0 - self.confidence));
-            let within = within.map_or(String::new(), |margin| format!(", which is within {} %", share(margin)));
+            let of_margin = |margin: f64| match within {
+                Some(_) => format!(", which is within {} %", share(margin)),
+                None if effect.is_beyond(margin) => format!(", which is more than {} %", share(margin)),
+                None => format!(", which may be more or less than {} %", share(margin)),
+            };
+            let within = self.margin.filter(|_| effect.scale == Scale::Share).map_or(String::new(), of_margin);
             format!("{new} is {difference} {word} ({interval}{means}; {}){within}", pairs(count))
         };
         match conclusion {
@@ -108,6 +134,14 @@ impl Comparison {
             Conclusion::Equal => {
                 let margin = share(self.margin.unwrap_or_default());
                 format!("equal within {margin} % ({interval}{means}; {})", pairs(count))
+            }
+            _ if effect.error == 0.0 && effect.difference != 0.0 => {
+                // As many as have this probability by their signs.
+                let needed = (2.0 / (1.0 - effect.confidence)).log2().ceil();
+                format!(
+                    "no difference that {} can show ({interval}{means}): at least {needed} are needed",
+                    pairs(count)
+                )
             }
             _ => {
                 let detectable = effect.detectable.map_or(String::new(), |it| match is_too_wide(effect, it) {
@@ -174,17 +208,24 @@ pub(super) fn is_too_wide(effect: &Effect, value: f64) -> bool {
     !value.is_finite() || (effect.scale == Scale::Share && value > MAX_SHARE)
 }
 
-/// Pairs without a score, and the first of them by name.
+/// Pairs that do not count, and the first of them by name.
 pub(super) fn lost(lost: &[LostPair]) -> String {
-    let of = |old: bool, new: bool| lost.iter().filter(|pair| (pair.has_old, pair.has_new) == (old, new)).count();
-    let counts = [(of(true, false), "NEW"), (of(false, true), "OLD"), (of(false, false), "both")];
-    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, side)| format!("{count} of {side}"));
+    let what = |pair: &LostPair| match (pair.is_of_two_machines, pair.has_old, pair.has_new) {
+        (true, ..) => "on two machines",
+        (_, true, _) => "without a score of NEW",
+        (_, _, true) => "without a score of OLD",
+        _ => "without any score",
+    };
+    let mut counts = BTreeMap::<&str, usize>::new();
+    lost.iter().for_each(|pair| *counts.entry(what(pair)).or_default() += 1);
+    let counts = counts.iter().map(|(what, count)| format!("{count} {what}"));
     let runs = lost.iter().flat_map(|pair| &pair.runs);
     let named = runs.clone().take(MAX_NAMED).map(|(run, why)| format!("{run} ({})", crate::diagnostics::visible(why)));
     let more = runs.count().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (counts, named) = (counts.collect::<Vec<_>>().join(", "), named.collect::<Vec<_>>().join(", "));
-    format!("{} without a score ({counts}), which do not count: {named}{more}", pairs(lost.len()))
+    let verb = if lost.len() == 1 { "does" } else { "do" };
+    format!("{} {verb} not count ({counts}): {named}{more}", pairs(lost.len()))
 }
 
 pub(super) fn pairs(count: usize) -> String {

@@ -114,6 +114,21 @@ fn a_slower_version_within_the_margin_is_not_too_slow() {
     let found = compared(&campaign, &CompareOptions { margin: Some(0.2), ..CompareOptions::default() });
     assert_eq!(conclusions(&found), [PairConclusion::Slower; 2]);
     assert!(!found.is_slower() && found.to_string().contains("), which is within 20.0 %"), "{found}");
+    // It is shown to be slower, and not to be slower by more than the margin.
+    let folder = scratch();
+    record(folder.path(), &campaign, |run, version| {
+        let noise = f64::from(run.block * if version == "opt" { 370 } else { 310 } % 110);
+        (1_000.0 + noise + if version == "opt" { 100.0 } else { 0.0 }, false)
+    });
+    let of = |margin: f64| {
+        let options = CompareOptions { margin: Some(margin), ..CompareOptions::default() };
+        Comparison::read(folder.path(), &campaign, &options).unwrap()
+    };
+    let found = of(0.09);
+    assert_eq!(conclusions(&found), [PairConclusion::Slower; 2]);
+    assert!(!found.is_slower() && found.to_string().contains("), which may be more or less than 9.0 %"), "{found}");
+    let found = of(0.01);
+    assert!(found.is_slower() && found.to_string().contains("), which is more than 1.0 %"), "{found}");
 }
 
 #[test]
@@ -126,7 +141,26 @@ fn a_pair_without_a_score_is_counted_and_named() {
     let (run, why) = it.lost[0].runs.iter().next().unwrap();
     assert!(run.starts_with("3.") && why.contains("exit code 4"), "{it:?}");
     let text = found.to_string();
-    assert!(text.contains("1 pair without a score (1 of NEW), which do not count: 3."), "{text}");
+    assert!(text.contains("1 pair does not count (1 without a score of NEW): 3."), "{text}");
+}
+
+#[test]
+fn a_version_that_fails_more_often_is_slower_than_any() {
+    let line = format!("test {{version}} = opt -a {{block}} -gt 2 && exit 4; {NOISY}");
+    let found = compared(&timed(&line, "repeats = 12"), &CompareOptions::default());
+    assert_eq!(conclusions(&found), [PairConclusion::NewFails; 2]);
+    let failures = found.results[0].failures;
+    assert_eq!((failures.new_alone, failures.old_alone, failures.both), (10, 0, 2));
+    assert!(failures.corrected_p < 0.05 && found.is_slower(), "{found:#?}");
+    let text = found.to_string();
+    assert!(
+        text.contains("size 64: opt has no score in 10 of the 12 pairs in which next has one, and the reverse in 0 "),
+        "{text}"
+    );
+    // A run that fails now and then shows nothing.
+    let line = format!("test {{block}} = 3 && exit 4; test {{version}}{{block}} = opt5 && exit 4; {NOISY}");
+    let found = compared(&timed(&line, "repeats = 8"), &CompareOptions::default());
+    assert!(!found.is_slower() && found.results[0].failures.new_alone == 1, "{found:#?}");
 }
 
 #[test]
@@ -162,6 +196,15 @@ fn scores_without_scatter_are_judged_by_their_number() {
         assert_eq!(conclusions(&found), [conclusion; 2], "{repeats}");
         let effect = found.results[0].effect.unwrap();
         assert!((effect.low - 0.1).abs() < 1e-9 && (effect.high - 0.1).abs() < 1e-9 && effect.detectable.is_none());
+        let together = &found.whole[0];
+        assert_eq!((together.conclusion, together.pairs), (PairConclusion::Higher, 2 * repeats), "{together:#?}");
+        let text = found.to_string();
+        let same = format!("all {repeats} pairs differ by the same 10.0 %");
+        assert!(text.contains(&same) && text.contains("all 2 together: opt is 10.0 % higher"), "{text}");
+        assert_eq!(
+            text.contains("no difference that 4 pairs can show (") && text.contains("at least 7 are needed"),
+            repeats == 4
+        );
     }
     let found = compared(&timed("echo took 5", "repeats = 3"), &CompareOptions::default());
     assert_eq!((conclusions(&found)[0], found.results[0].effect.unwrap().p), (PairConclusion::NoDifference, 1.0));
@@ -197,10 +240,11 @@ better = "lower"
     assert_eq!(by_name["push"].conclusion, PairConclusion::Slower);
     assert_eq!(by_name["pop"].conclusion, PairConclusion::NoDifference);
     assert_eq!((by_name["chain"].levels["bench"].as_str(), by_name["push"].unit.as_str()), ("chain", "clocks"));
-    // A third of the cube root of 1.3.
+    // The mean over benches: half of the mean of the two figures of one, of which one is 1.3 times as large.
+    assert_eq!(found.whole[0].pairs, 16, "pairs of runs");
     let [all] = found.whole.as_slice() else { panic!("{found:#?}") };
     let effect = all.effect.unwrap();
-    assert!(all.conclusion == PairConclusion::Slower && (-0.1..-0.07).contains(&effect.difference), "{all:#?}");
+    assert!(all.conclusion == PairConclusion::Slower && (-0.08..-0.05).contains(&effect.difference), "{all:#?}");
     assert!(found.is_slower());
     let text = found.to_string();
     assert!(
@@ -240,8 +284,18 @@ fn an_interrupted_comparison_goes_on_with_the_other_run_of_the_pair() {
     assert_eq!((found.runs, found.single_runs, found.results[0].pairs), (12, 0, 3));
 }
 
-/// Records runs that nobody made.
+/// Records runs that nobody made, all on one machine.
 fn record(folder: &Path, campaign: &Campaign, score: impl Fn(RunId, &str) -> (f64, bool)) {
+    record_on(folder, campaign, score, |_, _| ("h", "c"));
+}
+
+/// The same on machines of these names and processors.
+fn record_on(
+    folder: &Path,
+    campaign: &Campaign,
+    score: impl Fn(RunId, &str) -> (f64, bool),
+    machine: impl Fn(RunId, &str) -> (&'static str, &'static str),
+) {
     drop(Journal::open(folder, campaign, "").unwrap());
     let plan = Plan::new(campaign);
     let mut journal = OpenOptions::new().append(true).open(folder.join(JOURNAL)).unwrap();
@@ -250,15 +304,40 @@ fn record(folder: &Path, campaign: &Campaign, score: impl Fn(RunId, &str) -> (f6
         let levels: BTreeMap<&str, &str> =
             places.map(|(factor, &level)| (factor.name.as_str(), factor.levels[level].label.as_str())).collect();
         let (value, is_disturbed) = score(run, levels["version"]);
+        let (host, cpu) = machine(run, levels["version"]);
         let disturbed: Vec<&str> = is_disturbed.then_some("the host took 30 % of the time").into_iter().collect();
         let row = json!({
             "run": run.to_string(), "campaign": plan.hash(), "levels": levels, "start": "2030-01-01T00:00:00.000Z",
             "seconds": 1.0, "scores": [{"name": "time", "unit": "µs", "value": value}], "disturbed": disturbed,
-            "machine": {"host": "h", "cpu": "c", "cpus": "0", "os": "o", "load": 0.0, "steal": 0.0,
+            "machine": {"host": host, "cpu": cpu, "cpus": "0", "os": "o", "load": 0.0, "steal": 0.0,
                 "yardstick_before": 1.0, "yardstick_after": 1.0},
         });
         writeln!(journal, "{row}").unwrap();
     }
+}
+
+#[test]
+fn pairs_on_two_machines_do_not_count() {
+    let folder = scratch();
+    let campaign = timed(NOISY, "repeats = 12");
+    // The other machine is slower, and so is the other processor.
+    let machine = |run: RunId, version: &str| match (version, run.block) {
+        ("opt", 1..=4) => ("other", "c"),
+        ("opt", 5..=8) => ("h", "slow"),
+        _ => ("h", "c"),
+    };
+    let score = |run: RunId, version: &str| {
+        let noise = f64::from(run.block * if version == "opt" { 37 } else { 31 } % 11);
+        (if machine(run, version) == ("h", "c") { 1_000.0 } else { 2_000.0 } + noise, false)
+    };
+    record_on(folder.path(), &campaign, score, machine);
+    let found = compare(folder.path(), &campaign);
+    let it = &found.results[0];
+    assert_eq!((it.conclusion, it.pairs, it.lost.len()), (PairConclusion::NoDifference, 4, 8), "{it:#?}");
+    assert!(it.lost.iter().all(|lost| lost.is_of_two_machines && lost.has_old && lost.has_new && lost.runs.len() == 2));
+    let text = found.to_string();
+    assert!(text.contains("8 pairs do not count (8 on two machines): 1."), "{text}");
+    assert!(text.contains("the two runs were made on different machines, this one on `other`, c"), "{text}");
 }
 
 #[test]
