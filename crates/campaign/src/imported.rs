@@ -183,10 +183,8 @@ fn check_columns(results: &Results, table: &Path, names: &ColumnNames) -> Result
         }
     }
     match results.ids.iter().position(|id| *id == 0) {
-        Some(row) if has_ids(results) => {
-            Err(ImportFolderError::Zero { path: path(), row: row + 1, column: names.id.clone() })
-        }
-        _ => Ok(()),
+        Some(row) => Err(ImportFolderError::Zero { path: path(), row: row + 1, column: names.id.clone() }),
+        None => Ok(()),
     }
 }
 

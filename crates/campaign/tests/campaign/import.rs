@@ -236,7 +236,7 @@ fn a_table_of_many_measures_is_imported() {
         let expected = format!("the column `{column}` of {} has more than 10000 different values; ", table.display());
         assert!(error.starts_with(&expected), "{error}");
     }
-    let table = bellows_testkit::scratch::write(&folder, "table.csv", &rows(10_000, |number| format!("u{number}")));
+    let table = bellows_testkit::scratch::write(&folder, "table.csv", rows(10_000, |number| format!("u{number}")));
     assert_eq!(import_folder(&table, &made, &ColumnNames::default()).unwrap().runs, 1);
     let results = Results::read(&made).unwrap();
     assert_eq!((results.len(), results.units.word(results.unit[9_999])), (10_000, "u9999"));

@@ -50,9 +50,8 @@ pub fn work(
             (link, name, loaded)
         }
         None => {
-            let loaded = load(work.file).map_err(|diagnostics| {
-                CommandError::Diagnosed(diagnostics.render(terminal::stderr_is_rich()))
-            })?;
+            let loaded = load(work.file)
+                .map_err(|diagnostics| CommandError::Diagnosed(diagnostics.render(terminal::stderr_is_rich())))?;
             let (link, name) = connect(options, &loaded.campaign.name, "worker")?;
             (link, name, loaded)
         }
