@@ -15,7 +15,7 @@ use crate::subcommand::{Execute, Program, subcommands};
 use crate::terminal;
 use crate::text::count;
 
-/// Make the runs of a campaign, compare versions, test hypotheses, report
+/// Make, report and compare the runs of a campaign of measurements
 ///
 /// A campaign file names factors with their levels, and the command of a run. Runs are made in random order within
 /// blocks, each of which has every combination once. Their results are rows in a folder, `results.csv` and
