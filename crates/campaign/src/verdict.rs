@@ -4,10 +4,10 @@
 //! and only when all runs are made with which it was registered, since whoever may stop when the result looks good, or
 //! go on until it does, confirms more by chance than the level says (Armitage, McPherson and Rowe, *Journal of the Royal
 //! Statistical Society A* 132, 1969). Its two means are a contrast that was planned: their difference, over the standard
-//! error from the scatter of runs with the same levels of all factors, follows Student's t. The probabilities are corrected by Holm's
-//! method for all hypotheses that the campaign has ever registered. All other runs are exploration: there the difference
-//! is one of those that could have been looked at, so probability and interval are Tukey's, for all pairs of means of
-//! the term together.
+//! error from the scatter of runs with the same levels of all factors, follows Student's t. The probabilities are
+//! corrected by Holm's method for all hypotheses that the campaign has ever registered. All other runs are exploration:
+//! there the difference is one of those that could have been looked at, so probability and interval are Tukey's, for all
+//! pairs of means of the term together.
 
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 
 use super::observer::{Printer, stop_at_signals};
-use super::queue::{self, Coordination, OptionalQueue};
+use super::queue::{self, Coordination, OptionalQueue, QueueOptions};
 use super::{Place, execute_error, journal_error, run_error, say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
@@ -15,8 +15,8 @@ use crate::terminal;
 
 /// Make the runs that have no results yet
 ///
-/// Each run prints a line. With --queue workers make the runs, on any machines. Ctrl-C ends the run that is being made, which is not recorded; the same command goes on
-/// there later.
+/// Each run prints a line. With --queue workers make the runs, on any machines. Ctrl-C ends the run that is being made,
+/// which is not recorded; the same command goes on there later.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -43,16 +43,25 @@ const EXAMPLES: &str = "Examples:
   bellows campaign run sizes.toml --repeats 30 --results monday
   bellows campaign run sizes.toml --queue nats://lab              # workers make the runs";
 
+/// Who makes the runs.
+enum Maker<'c> {
+    Here(Box<LocalExecutor<'c>>),
+    Workers(QueueOptions),
+}
+
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let (loaded, folder) = (self.place.load_own()?, self.place.folder());
         let stop = stop_at_signals()?;
-        let queue = self.queue.given();
-        let executor = match &queue {
-            None => Some(LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?),
+        // What cannot work is told before there is a folder.
+        let maker = match self.queue.given() {
+            None => {
+                let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?;
+                Maker::Here(Box::new(executor))
+            }
             Some(queue) => {
-                queue::check(queue, &loaded.campaign.name)?;
-                None
+                queue::check(&queue, &loaded.campaign.name)?;
+                Maker::Workers(queue)
             }
         };
         let mut journal = Journal::open(&folder, &loaded.campaign, &loaded.text).map_err(journal_error)?;
@@ -61,16 +70,15 @@ impl Execute for Arguments {
         }
         journal.notes().iter().for_each(|note| say(note));
         let mut printer = Printer::new(self.json);
-        let summary = match (executor, &queue) {
-            (Some(executor), _) => {
+        let summary = match maker {
+            Maker::Here(executor) => {
                 let mut executor = executor.with_journal(&journal);
                 run(&mut journal, &mut executor, &stop, &mut printer).map_err(run_error)?
             }
-            (None, Some(queue)) => {
+            Maker::Workers(queue) => {
                 let how = Coordination { lease: self.lease.map(Into::into), may_split: self.split_blocks };
-                queue::coordinate(queue, &how, &loaded, &mut journal, &stop, &mut printer)?
+                queue::coordinate(&queue, &how, &loaded, &mut journal, &stop, &mut printer)?
             }
-            (None, None) => unreachable!("one of both"),
         };
         if !self.json {
             let [done, all, made, failed] = [summary.done, summary.all, summary.made, summary.failed].map(shown);
