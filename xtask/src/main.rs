@@ -4,7 +4,9 @@
 //! can run them by hand. Exit codes: 0 success, 1 a task failed, 2 invalid command line.
 #![forbid(unsafe_code)]
 
+mod book;
 mod capture_check;
+mod commands;
 mod deny;
 mod format;
 mod fresh;
@@ -15,6 +17,7 @@ mod measured;
 mod memcheck;
 mod netlab;
 mod options;
+mod package;
 mod peers;
 mod quickstart;
 mod races;
@@ -59,6 +62,12 @@ const TASKS: &[Task] = &[
         name: "fresh",
         summary: "runs the README's two commands on a clean Debian system (as root)",
         run: fresh::run,
+    },
+    Task { name: "book", summary: "makes a book for a browser of the pages in docs", run: book::run },
+    Task {
+        name: "package",
+        summary: "makes the Debian package of the release build",
+        run: package::run,
     },
     Task {
         name: "record-quickstart",
@@ -106,6 +115,9 @@ Options:
   peers interfaces [--brief] [--json | --markdown] [OPTIONS]
                                       forwarding between two interfaces, beside DPDK's drivers and the kernel's bridge
                                       (as root)
+  book                                make the book, with references of apps and commands
+  package [--check] [--reproduce]     make the Debian package; install, run and remove it in a folder of its own; build
+                                      it twice and compare
   wrap [FILE...]                      wrap the text of Markdown pages at 100 columns
   record-quickstart                   record examples/captures/quickstart.pcap again (as root)
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools;
 use crate::workspace::{cargo, has_crate};
-use crate::{TaskError, deny, format, guest_kernel, memcheck, races, rust_version};
+use crate::{TaskError, deny, format, guest_kernel, memcheck, package, races, rust_version};
 
 /// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -86,6 +86,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
                 .into_iter()
                 .flat_map(|name| ["--test", name]);
             report.run("interleavings", models.args(packages).args(programs));
+            if !options.quick {
+                package::step(&mut report);
+            }
         }
     }
     report.finish()

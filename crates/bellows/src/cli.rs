@@ -11,7 +11,7 @@ use crate::commands::Subcommand;
 /// A network file (TOML) names apps and the links between them. `bellows run FILE` runs the network and reports where
 /// each packet went. The other commands check, draw and measure networks, and inspect running ones.
 #[derive(Debug, Parser)]
-#[command(name = "bellows", version, after_long_help = EXIT_CODES)]
+#[command(name = "bellows", version = env!("BELLOWS_VERSION"), after_long_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
     pub logging: Logging,

@@ -56,8 +56,8 @@ impl Axis {
         let mark = |at: f64| {
             let at = if at.abs() < step * 1e-6 { 0.0 } else { at };
             let text = match large {
-                large if (1e-3..1e7).contains(&large) => words::with_minus(&words::decimals(at, decimals)),
-                _ => words::number(at),
+                large if (1e-3..1e6).contains(&large) => words::with_minus(&words::decimals(at, decimals)),
+                _ => words::brief(at),
             };
             Mark { at, text }
         };

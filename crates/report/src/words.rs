@@ -15,7 +15,10 @@ pub(crate) fn counted(number: usize, one: &str, several: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { several })
 }
 
-/// A number with four significant digits: `0.6529`, `12.34`, `1,234`, `5.678e9`. `none` if it is not one.
+/// The prefixes of units (SI brochure, section 3) for large numbers, each with its power of ten.
+const PREFIXES: [(i32, &str); 3] = [(12, "T"), (9, "G"), (6, "M")];
+
+/// A number with four significant digits: `0.6529`, `12.34`, `1,234`, `14.31M`, `5.678e-9`. `none` if it is not one.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "none".to_owned();
@@ -26,13 +29,28 @@ pub(crate) fn number(value: f64) -> String {
     }
     let power = rounded.abs().log10().floor() as i32;
     match power {
-        -4..=6 => with_minus(&decimals(rounded, (3 - power).max(0) as usize)),
+        -4..=5 => with_minus(&decimals(rounded, (3 - power).max(0) as usize)),
+        6..=14 => {
+            let (thousands, prefix) = PREFIXES.into_iter().find(|(least, _)| power >= *least).unwrap_or((0, ""));
+            let shown = rounded / 10f64.powi(thousands);
+            with_minus(&format!("{}{prefix}", decimals(shown, (3 - (power - thousands)).max(0) as usize)))
+        }
         _ => {
             let text = format!("{rounded:.3e}");
             let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
             with_minus(&format!("{}e{exponent}", trimmed(digits)))
         }
     }
+}
+
+/// A number as [`number`] has it, without zeros at the end of its decimals: `5M`, `0.5`.
+pub(crate) fn brief(value: f64) -> String {
+    let text = number(value);
+    if text.contains('e') {
+        return text;
+    }
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    format!("{}{}", trimmed(digits), &text[digits.len()..])
 }
 
 /// A number with its sign: `+0.6806`, `−0.6529`, `0`.
@@ -46,7 +64,7 @@ pub(crate) fn signed(value: f64) -> String {
 pub(crate) fn estimate(difference: f64, low: f64, high: f64, unit: &str) -> String {
     let half = high / 2.0 - low / 2.0;
     let decimals = 2.0 - half.log10().floor();
-    let signed = |value: f64| match (1e-3..1e7).contains(&half) && value.abs() < 1e9 {
+    let signed = |value: f64| match (1e-3..1e6).contains(&half) && value.abs() < 1e9 {
         true => {
             let text = with_minus(&self::decimals(value, decimals.clamp(0.0, 6.0) as usize));
             let is_zero = !text.contains(|c: char| ('1'..='9').contains(&c));
@@ -179,8 +197,8 @@ mod tests {
             "\u{2212}0.6529",
             "12.35",
             "1,235",
-            "\u{2212}1,235,000",
-            "5.678e12",
+            "\u{2212}1.235M",
+            "5.678T",
             "1e-9",
             "10.00",
             "none",
@@ -189,6 +207,9 @@ mod tests {
         assert_eq!(shown, expected.map(str::to_owned));
         assert_eq!([signed(0.5), signed(0.0), signed(-2.0)], ["+0.5000", "0", "\u{2212}2.000"].map(str::to_owned));
         assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!([999_949.0, 999_960.0, 14_312_243.0, 1e15].map(number), ["999,900", "1.000M", "14.31M", "1e15"]);
+        assert_eq!([5e6, 12.5e9, 0.5, 1.5e-10, f64::NAN].map(brief), ["5M", "12.5G", "0.5", "1.5e-10", "none"]);
+        assert_eq!(estimate(14_310_000.0, 9_100_000.0, 19_520_000.0, ""), "+14.31M [+9.100M, +19.52M]");
         assert_eq!(estimate(0.6805714, 0.4134409, 0.9477019, "Gbps"), "+0.681 Gbps [+0.413, +0.948]");
         assert_eq!(estimate(0.06, -6.607, 6.727, ""), "+0.06 [\u{2212}6.61, +6.73]");
         assert_eq!(estimate(1234.6, -0.001, 2469.0, "s"), "+1,235 s [0, +2,469]");

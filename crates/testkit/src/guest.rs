@@ -149,7 +149,7 @@ pub fn missing() -> Option<String> {
 }
 
 /// The folder in which `cargo xtask test` unpacks a kernel package.
-fn kernel() -> Result<PathBuf, String> {
+pub fn kernel() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| format!("no path of this program: {error}"))?;
     let folders = test.ancestors().map(|folder| folder.join("peers/kernel"));
     folders.into_iter().find(|folder| folder.join("boot").is_dir()).ok_or_else(|| {

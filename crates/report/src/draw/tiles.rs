@@ -1,11 +1,14 @@
 //! The matrix as tiles.
 
-use super::canvas::Canvas;
+use super::canvas::{Canvas, text_width};
 use super::palette::step;
 use crate::model::{Cell, Matrix};
 use crate::words::number;
 
-const LABEL: f64 = 220.0;
+/// The least and the largest width of the rows' labels; longer ones are cut.
+const LABEL: [f64; 2] = [160.0, 380.0];
+/// The space behind them.
+const GAP: f64 = 12.0;
 const TILE: f64 = 92.0;
 const ROW: f64 = 22.0;
 const MARK: f64 = 96.0;
@@ -34,23 +37,23 @@ pub(crate) fn tiles(matrix: &Matrix) -> Canvas {
     let has_failures = matrix.rows.iter().flat_map(|row| row.cells.iter().flatten()).any(|cell| cell.failed > 0);
     let tile = if has_failures { TILE * 1.7 } else { TILE };
     let mark = if matrix.rows.iter().any(|row| row.marks.len() > 1) { TWO_MARKS } else { MARK };
-    let width = LABEL + tile * matrix.columns.len() as f64 + mark;
+    let factors = matrix.factors.join(", ");
+    let labels: Vec<String> = matrix.drawn.iter().map(|row| matrix.rows[*row].levels.join(", ")).collect();
+    let widest = labels.iter().chain([&factors]).map(|label| text_width(label)).fold(0.0, f64::max);
+    let labels_width = (widest + GAP).clamp(LABEL[0], LABEL[1]);
+    let width = labels_width + tile * matrix.columns.len() as f64 + mark;
     let mut canvas = Canvas::new(width, ROW * (matrix.drawn.len() + 1) as f64 + 4.0);
-    canvas.label(0.0, 14.0, "soft", &matrix.factors.join(", "), LABEL - 8.0);
+    canvas.label(0.0, 14.0, "soft", &factors, labels_width - GAP);
     for (column, label) in matrix.columns.iter().enumerate() {
-        canvas.label(LABEL + tile * (column as f64 + 0.5), 14.0, "mid head", label, tile - 6.0);
+        canvas.label(labels_width + tile * (column as f64 + 0.5), 14.0, "mid head", label, tile - 6.0);
     }
-    for (place, row) in matrix.drawn.iter().map(|row| &matrix.rows[*row]).enumerate() {
+    let rows = matrix.drawn.iter().map(|row| &matrix.rows[*row]).zip(&labels);
+    for (place, (row, label)) in rows.enumerate() {
         let y = ROW * (place + 1) as f64;
-        canvas.label(
-            0.0,
-            y + 15.0,
-            if row.marks.is_empty() { "" } else { "head" },
-            &row.levels.join(", "),
-            LABEL - 8.0,
-        );
+        let class = if row.marks.is_empty() { "" } else { "head" };
+        canvas.label(0.0, y + 15.0, class, label, labels_width - GAP);
         for (column, cell) in row.cells.iter().enumerate() {
-            let x = LABEL + tile * column as f64;
+            let x = labels_width + tile * column as f64;
             let frame = [x + 1.0, y + 1.0, tile - 2.0, ROW - 2.0];
             let Some(cell) = cell else {
                 canvas.text(x + tile / 2.0, y + 15.0, "mid soft", "not run");
@@ -72,7 +75,7 @@ pub(crate) fn tiles(matrix: &Matrix) -> Canvas {
             }
         }
         if !row.marks.is_empty() {
-            let x = LABEL + tile * matrix.columns.len() as f64 + 6.0;
+            let x = labels_width + tile * matrix.columns.len() as f64 + 6.0;
             canvas.text(x, y + 15.0, "head", &format!("\u{25c2} {}", row.marks.join(", ")));
         }
     }

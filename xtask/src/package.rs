@@ -1,0 +1,200 @@
+//! `cargo xtask package`: the Debian package of the release build, and the check that it installs, runs and goes.
+//!
+//! cargo-deb is built for this where it is missing, without its C library for xz.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::TaskError;
+use crate::commands::{CargoTool, cannot_write, files_below, output, succeed};
+use crate::report::Report;
+use crate::tools::{self, Tool};
+use crate::workspace::{cargo, target_dir};
+
+/// cargo-deb, without the C library for xz.
+const CARGO_DEB: CargoTool =
+    CargoTool { name: "cargo-deb", version: "3.8.0", options: &["--no-default-features", "--features", "gzip"] };
+/// Pages and completions for the package, as its manifest names them.
+const PARTS: &str = "target/package";
+const TOOLS: &[Tool] = &[Tool { programs: &["dpkg-deb"], package: "dpkg", purpose: "the Debian package" }];
+/// Debian's names of the completions of each shell.
+const COMPLETIONS: &[(&str, &str)] = &[("bash", "bellows.bash"), ("zsh", "_bellows"), ("fish", "bellows.fish")];
+
+/// Runs the task.
+pub fn run(words: &[String]) -> Result<(), TaskError> {
+    let mut check = false;
+    let mut reproduce = false;
+    for word in words {
+        match word.as_str() {
+            "--check" => check = true,
+            "--reproduce" => reproduce = true,
+            other => return Err(TaskError::usage(format!("package: '{other}' is not an option"))),
+        }
+    }
+    let package = make(&target_dir())?;
+    if check {
+        self::check(&package)?;
+    }
+    if reproduce {
+        again(&package)?;
+    }
+    println!("{}", package.display());
+    Ok(())
+}
+
+/// The step of `cargo xtask test`.
+pub fn step(report: &mut Report) {
+    report.step("package", || check(&make(&target_dir())?));
+}
+
+/// Builds the package. Returns its path.
+fn make(target: &Path) -> Result<PathBuf, TaskError> {
+    let missing = tools::provide(TOOLS);
+    if !missing.is_empty() {
+        return Err(TaskError::failed(format!("missing: {}", tools::packages(&missing).join(" "))));
+    }
+    let cargo_deb = CARGO_DEB.provide()?;
+    succeed(cargo(&["build", "--release", "--locked", "--package", "bellows"]).env("CARGO_TARGET_DIR", target))?;
+    write_parts(&target.join("release/bellows"))?;
+    let folder = target.join("debian");
+    // Packages of other versions would be found below.
+    let _ = fs::remove_dir_all(&folder);
+    let mut deb = Command::new(cargo_deb);
+    deb.args(["deb", "--package", "bellows", "--no-build", "--locked", "--output"]).arg(&folder);
+    // The time of all files in the package.
+    let time = output(Command::new("git").args(["log", "-1", "--format=%ct"])).unwrap_or_else(|_| "0".to_owned());
+    deb.env("SOURCE_DATE_EPOCH", time.trim()).env("CARGO", cargo(&[]).get_program());
+    succeed(deb.env("CARGO_TARGET_DIR", target))?;
+    files_below(&folder)?
+        .into_iter()
+        .find(|path| path.extension() == Some(OsStr::new("deb")))
+        .ok_or_else(|| TaskError::failed(format!("cargo-deb left no package in {}", folder.display())))
+}
+
+/// Writes the manual pages, completions and schema of a program where the package's manifest expects them.
+fn write_parts(program: &Path) -> Result<(), TaskError> {
+    let parts = Path::new(PARTS);
+    let _ = fs::remove_dir_all(parts);
+    let completions = parts.join("completions");
+    fs::create_dir_all(&completions).map_err(|error| cannot_write(&completions, &error))?;
+    succeed(Command::new(program).arg("man").arg("-o").arg(parts.join("man")))?;
+    let write = |words: &[&str], path: PathBuf| {
+        let text = output(Command::new(program).args(words))?;
+        fs::write(&path, text).map_err(|error| cannot_write(&path, &error))
+    };
+    for (shell, name) in COMPLETIONS {
+        write(&["completions", shell], completions.join(name))?;
+    }
+    write(&["schema"], parts.join("bellows.schema.json"))
+}
+
+/// Installs the package below a folder, runs what it installed, and removes it.
+fn check(package: &Path) -> Result<(), TaskError> {
+    let root = target_dir().join("package-root");
+    let _ = fs::remove_dir_all(&root);
+    for folder in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"] {
+        let folder = root.join(folder);
+        fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
+    }
+    let status = root.join("var/lib/dpkg/status");
+    fs::write(&status, "").map_err(|error| cannot_write(&status, &error))?;
+    let root = root.canonicalize().map_err(|error| cannot_write(&root, &error))?;
+
+    // What the package needs is not below the folder, but here.
+    let needed = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
+    for name in needed.split(',').filter_map(|dependency| dependency.split_whitespace().next()) {
+        let installed = Command::new("dpkg-query").args(["-W", name]).stdout(Stdio::null()).status();
+        if !installed.is_ok_and(|status| status.success()) {
+            return Err(TaskError::failed(format!("the package depends on {name}, which is not installed here")));
+        }
+    }
+
+    dpkg(&root, &["--force-depends", "--install"], package.as_os_str())?;
+    let installed: Vec<PathBuf> = payload(&root)?;
+    let program = root.join("usr/bin/bellows");
+    let version = output(Command::new(&program).arg("--version"))?;
+    println!("{}", version.trim());
+    let examples = root.join("usr/share/doc/bellows/examples");
+    let mut names: Vec<PathBuf> = files_below(&examples)?;
+    names.retain(|path| path.extension() == Some(OsStr::new("toml")) && path.parent() == Some(&examples));
+    if names.len() < 10 {
+        return Err(TaskError::failed(format!("{} examples are installed", names.len())));
+    }
+    let run = ["--set", "apps.file.path=out.pcap"];
+    let mut quickstart = Command::new(&program);
+    quickstart.arg("run").arg(examples.join("quickstart.toml")).args(run).current_dir(&root);
+    succeed(quickstart.stdout(Stdio::null()))?;
+    for page in ["usr/share/man/man1/bellows.1.gz", "usr/share/man/man1/bellows-run.1.gz"] {
+        if !root.join(page).is_file() {
+            return Err(TaskError::failed(format!("the package has no {page}")));
+        }
+    }
+    dpkg(&root, &["--purge"], OsStr::new("bellows"))?;
+    let left: Vec<PathBuf> = payload(&root)?;
+    if let Some(path) = left.iter().find(|path| installed.contains(path)) {
+        return Err(TaskError::failed(format!("{} is left after the package was removed", path.display())));
+    }
+    Ok(())
+}
+
+/// Builds everything a second time, and compares.
+fn again(package: &Path) -> Result<(), TaskError> {
+    let first = fs::read(package).map_err(|error| TaskError::failed(format!("{}: {error}", package.display())))?;
+    let target = target_dir().join("reproduce");
+    let _ = fs::remove_dir_all(&target);
+    let second = make(&target)?;
+    let other = fs::read(&second).map_err(|error| TaskError::failed(format!("{}: {error}", second.display())))?;
+    if first != other {
+        let (first, second) = (package.display(), second.display());
+        return Err(TaskError::failed(format!("two builds differ: {first} and {second}")));
+    }
+    println!("two builds have given the same package, byte by byte");
+    fs::remove_dir_all(&target).map_err(|error| cannot_write(&target, &error))
+}
+
+/// Runs dpkg on the folder of a system.
+fn dpkg(root: &Path, words: &[&str], what: &OsStr) -> Result<(), TaskError> {
+    let mut command = Command::new("dpkg");
+    command.arg("--root").arg(root).args(["--force-not-root", "--force-script-chrootless", "--log=/dev/null"]);
+    succeed(command.args(words).arg(what))
+}
+
+/// All files below a system's folder but those of dpkg.
+fn payload(root: &Path) -> Result<Vec<PathBuf>, TaskError> {
+    Ok(files_below(root)?.into_iter().filter(|path| !path.starts_with(root.join("var"))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_option_is_named() {
+        let words = ["--chek".to_owned()];
+        let Err(TaskError::Usage(message)) = run(&words) else { panic!("it was accepted") };
+        assert!(message.contains("--chek"), "{message}");
+    }
+
+    #[test]
+    fn all_files_of_the_package_are_in_the_tree_or_are_generated() {
+        let manifest = fs::read_to_string("../crates/bellows/Cargo.toml").unwrap();
+        let assets = manifest.split_once("assets = [").and_then(|(_, rest)| rest.split_once("\n]")).unwrap().0;
+        let mut checked = 0;
+        for source in assets.lines().filter_map(|line| line.split('"').nth(1)) {
+            if source.starts_with("target/") || source.contains("target/package/") {
+                continue;
+            }
+            // `*` stands for any file of the folder, or any of a kind.
+            let path = Path::new("../crates/bellows").join(source);
+            let pattern = path.file_name().unwrap().to_str().unwrap();
+            let kind = pattern.strip_prefix('*').unwrap_or(pattern);
+            let files = fs::read_dir(path.parent().unwrap()).unwrap_or_else(|error| panic!("{source}: {error}"));
+            let matches = files.filter(|file| file.as_ref().unwrap().file_name().to_str().unwrap().ends_with(kind));
+            assert!(matches.count() > 0, "{source}: there is no such file");
+            checked += 1;
+        }
+        assert!(checked >= 8, "{checked}");
+    }
+}
