@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn links_out_of_the_book_are_names_of_files() {
-        let page = "See [`x`](../crates/x) and [the unit](../a/b.service), [here](json.md#a), [that](../README.md#two).";
+        let page =
+            "See [`x`](../crates/x) and [the unit](../a/b.service), [here](json.md#a), [that](../README.md#two).";
         let expected = "See `crates/x` and the unit (`a/b.service`), [here](json.md#a), that (`README.md`).";
         assert_eq!(without_outer_links(page), expected);
     }

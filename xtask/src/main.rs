@@ -64,11 +64,7 @@ const TASKS: &[Task] = &[
         run: fresh::run,
     },
     Task { name: "book", summary: "makes a book for a browser of the pages in docs", run: book::run },
-    Task {
-        name: "package",
-        summary: "makes the Debian package of the release build",
-        run: package::run,
-    },
+    Task { name: "package", summary: "makes the Debian package of the release build", run: package::run },
     Task {
         name: "record-quickstart",
         summary: "records the capture of the quickstart again (as root)",
@@ -101,6 +97,9 @@ Options:
                                       the README's two commands on a clean Debian system (as root)
   fresh --packages [--keep] [--suite NAME] [DIR]
                                       check that Debian's packages contain the programs of all tasks (as root)
+  fresh --book [--keep] [--suite NAME] [DIR]
+                                      install the Debian package on a clean system, and do what docs/first-steps.md
+                                      says (as root)
   fmt                                 format the code, including the files that a macro lists
   fuzz --list                         list the fuzz targets
   fuzz TARGET [--minutes N]           run one fuzz target, for N minutes (10)

@@ -50,7 +50,7 @@ pub fn step(report: &mut Report) {
 }
 
 /// Builds the package. Returns its path.
-fn make(target: &Path) -> Result<PathBuf, TaskError> {
+pub fn make(target: &Path) -> Result<PathBuf, TaskError> {
     let missing = tools::provide(TOOLS);
     if !missing.is_empty() {
         return Err(TaskError::failed(format!("missing: {}", tools::packages(&missing).join(" "))));

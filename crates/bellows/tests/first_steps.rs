@@ -8,7 +8,7 @@ use std::process::Command;
 use bellows_testkit::programs::{has_program, search_path};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 use bellows_testkit::wait::output;
-use bellows_testkit::{guest, netns, scratch};
+use bellows_testkit::{guest, netns, page, scratch};
 use support::root;
 
 /// The heading at which the part for root begins.
@@ -16,26 +16,9 @@ const FOR_ROOT: &str = "## A virtual machine";
 
 /// Both parts of the page as scripts.
 fn scripts() -> [String; 2] {
-    let page = fs::read_to_string(root().join("docs/first-steps.md")).unwrap();
-    let (first, second) = page.split_once(FOR_ROOT).expect("the heading");
-    [first, second].map(script)
-}
-
-/// The blocks of a page as a script: TOML is written to the file that its first line names, shell is run.
-fn script(text: &str) -> String {
-    let mut script = String::from("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n");
-    for block in text.split("\n```").skip(1).step_by(2) {
-        let (kind, body) = block.split_once('\n').expect("a block of several lines");
-        match kind {
-            "sh" => script += &format!("{body}\n"),
-            "toml" => {
-                let name = body.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a name");
-                script += &format!("cat > {name} <<'END_OF_FILE'\n{body}\nEND_OF_FILE\n");
-            }
-            other => panic!("a block of `{other}`"),
-        }
-    }
-    script
+    let text = fs::read_to_string(root().join("docs/first-steps.md")).unwrap();
+    let (first, second) = text.split_once(FOR_ROOT).expect("the heading");
+    [first, second].map(page::script)
 }
 
 /// Runs a script by a command line, with `bellows` on the path. Fails the test with its output if a command of it fails.
@@ -71,7 +54,9 @@ fn captures_and_running_networks() {
         return;
     }
     let said = run(launcher(&["env"]), &scripts()[0]);
-    for part in ["mix.toml: fine", "10,000 packets match", "load  running", "CLOCKS/PKT", "packet 1, ", "3 packets captured"] {
+    for part in
+        ["mix.toml: fine", "10,000 packets match", "load  running", "CLOCKS/PKT", "packet 1, ", "3 packets captured"]
+    {
         assert!(said.contains(part), "no `{part}` in {said}");
     }
 }

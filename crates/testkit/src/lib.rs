@@ -9,6 +9,7 @@ pub mod frames;
 pub mod guest;
 pub mod hugepages;
 pub mod netns;
+pub mod page;
 pub mod programs;
 pub mod pty;
 pub mod rib;

@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use bellows_testkit::page;
+
 use self::root::Root;
 use crate::tools::{self, Tool};
-use crate::{TaskError, guest_kernel, interfaces, peers, quickstart, vhost, workspace};
+use crate::{TaskError, guest_kernel, interfaces, package, peers, quickstart, vhost, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
@@ -25,6 +27,7 @@ const TOOLS: &[Tool] = &[
 const INSIDE: &str = include_str!("inside.sh");
 
 const README: &str = "README.md";
+const FIRST_STEPS: &str = "docs/first-steps.md";
 
 /// The section of the README with the commands, and their prefix.
 const SECTION: &str = "## Two commands";
@@ -39,6 +42,7 @@ struct Options {
     user: bool,
     quick: bool,
     packages: bool,
+    book: bool,
     keep: bool,
     suite: String,
     folder: Option<PathBuf>,
@@ -46,14 +50,22 @@ struct Options {
 
 impl Options {
     fn parse(words: &[String]) -> Result<Options, TaskError> {
-        let mut options =
-            Options { user: false, quick: false, packages: false, keep: false, suite: "bookworm".into(), folder: None };
+        let mut options = Options {
+            user: false,
+            quick: false,
+            packages: false,
+            book: false,
+            keep: false,
+            suite: "bookworm".into(),
+            folder: None,
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--user" => options.user = true,
                 "--quick" => options.quick = true,
                 "--packages" => options.packages = true,
+                "--book" => options.book = true,
                 "--keep" => options.keep = true,
                 "--suite" => {
                     let suite = words.next().filter(|name| is_suite(name));
@@ -70,6 +82,9 @@ impl Options {
         }
         if options.packages && (options.user || options.quick) {
             return Err(TaskError::usage("--packages cannot be combined with --user or --quick"));
+        }
+        if options.book && (options.packages || options.user || options.quick) {
+            return Err(TaskError::usage("--book cannot be combined with --packages, --user or --quick"));
         }
         Ok(options)
     }
@@ -103,9 +118,10 @@ fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
     let base = root::base(folder, &options.suite)?;
     let mut root = Root::copy(&base, folder)?;
     root.keep(options.keep);
-    let verdict = match options.packages {
-        true => check_packages(&root),
-        false => check_commands(&root, options),
+    let verdict = match options {
+        Options { packages: true, .. } => check_packages(&root),
+        Options { book: true, .. } => follow_first_steps(&root),
+        _ => check_commands(&root, options),
     };
     root.save_archives();
     if options.keep {
@@ -155,6 +171,39 @@ fn check_packages(root: &Root) -> Result<(), TaskError> {
         }
     }
     if complete { Ok(()) } else { Err(TaskError::Reported) }
+}
+
+/// Installs the Debian package, and does what the page for newcomers says, with the packages that it names.
+fn follow_first_steps(root: &Root) -> Result<(), TaskError> {
+    let package = package::make(&workspace::target_dir())?;
+    let page = fs::read_to_string(FIRST_STEPS)
+        .map_err(|error| TaskError::failed(format!("cannot read {FIRST_STEPS}: {error}")))?;
+    let put = |name: &str, content: &[u8]| {
+        let path = root.path().join("root").join(name);
+        fs::write(&path, content)
+            .map_err(|error| TaskError::failed(format!("cannot write {}: {error}", path.display())))
+    };
+    let content =
+        fs::read(&package).map_err(|error| TaskError::failed(format!("cannot read {}: {error}", package.display())))?;
+    put("bellows.deb", &content)?;
+    put("first-steps.sh", page::script(&page).as_bytes())?;
+    let before = root.packages();
+    let command = format!(
+        "set -e; export DEBIAN_FRONTEND=noninteractive; install=\"apt-get -qq -o Dpkg::Use-Pty=0 install --yes \
+         --no-install-recommends\"\napt-get -qq update\n$install ./bellows.deb\n\
+         $install tcpdump iproute2 qemu-system-x86 busybox-static\n\
+         kernel=$(apt-cache depends {kernel} | sed -n 's/^ *Depends: \\(linux-image-[^ ]*\\)$/\\1/p' | head -n 1)\n\
+         mkdir kernel steps; apt-get -qq -o APT::Sandbox::User=root download $kernel; dpkg-deb -x $kernel*.deb kernel\n\
+         cd steps; KERNEL=/root/kernel unshare --net -- bash ../first-steps.sh",
+        kernel = guest_kernel::PACKAGE,
+    );
+    let start = Instant::now();
+    let mut pings = false;
+    println!("\n== the first steps, with {}", package.display());
+    run_inside(root, "none", "root", "/root", &command, |line| pings |= line.contains("5 packets received"))?;
+    println!("\n== summary: from the package to a machine that pings in {:.0} s", start.elapsed().as_secs_f64());
+    print_installed(&before, root);
+    if pings { Ok(()) } else { Err(TaskError::failed("the machine has not said that it pings")) }
 }
 
 /// Runs the README's commands verbatim in a clean clone.
