@@ -18,6 +18,7 @@ impl File<'_> {
         let mut build = Build {
             command: None,
             program: None,
+            toolchain: None,
             time_limit: DEFAULT_TIME_LIMIT,
             base: None,
             otherwise: None,
@@ -36,6 +37,7 @@ impl File<'_> {
             }
             build.program = Some(PathBuf::from(path));
         }
+        build.toolchain = table.take("toolchain").and_then(|node| self.command("toolchain", node, Scope::Session));
         if let Some(limit) = table.take("time_limit").and_then(|node| self.duration("time_limit", node)) {
             build.time_limit = limit;
         }
