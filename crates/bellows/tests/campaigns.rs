@@ -255,6 +255,16 @@ better = "higher"
     assert!(said.code == Some(1) && said.stdout.contains("slower"), "{said:#?}");
     let said = sandbox.bellows(&["campaign", "run", &file]);
     assert!(said.code == Some(2) && said.stderr.contains("compare"), "{said:#?}");
+    // Of many combinations, those without a difference have a line of their own only if they are asked for.
+    let sizes: Vec<String> = (1..=13).map(|size| size.to_string()).collect();
+    let text = fs::read_to_string(&file).unwrap().replace("\"60\", \"64\"", &sizes.join(", "));
+    let many = sandbox.write("many.toml", &text.replace("repeats = 8", "repeats = 2"));
+    let words = ["campaign", "compare", &many, &old, &program("same", 20)];
+    let (some, all) =
+        (sandbox.bellows(&words).fine().stdout, sandbox.bellows(&[&words[..], &["--all"]].concat()).fine());
+    assert!(some.contains("13 figures") && !some.contains("size 7: "), "{some}");
+    let listed = (1..=13).filter(|size| all.stdout.contains(&format!("size {size}: no difference"))).count();
+    assert_eq!(listed, 13, "{}", all.stdout);
 }
 
 #[test]

@@ -68,6 +68,9 @@ pub struct Build {
     pub command: Option<Command>,
     /// The program within the folder that the command fills.
     pub program: Option<PathBuf>,
+    /// The command whose output says what the build command builds with: if it says something else, versions are built
+    /// again.
+    pub toolchain: Option<Command>,
     /// The maximum time of the command.
     pub time_limit: Duration,
     /// The old version, if none is given: `last-tag` or a revision.
@@ -87,7 +90,8 @@ pub struct Version {
     /// Its commit. That of a working tree was made for its contents, and is on no branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The hash of its contents: git's hash of all files, or the SHA-256 of a program or a folder.
+    /// The hash of its contents: git's hash of all files, with that of what the toolchain said, or the SHA-256 of a
+    /// program or a folder.
     pub content: String,
 }
 

@@ -48,7 +48,7 @@ impl Cells {
 }
 
 /// Splits the cells of rows by their levels: each row gets the number of its pair of both. Returns the pairs.
-pub(crate) fn cross(cells: &mut [u32], count: usize, rows: &[u32], levels: usize) -> Vec<(u32, u32)> {
+fn cross(cells: &mut [u32], count: usize, rows: &[u32], levels: usize) -> Vec<(u32, u32)> {
     const NONE: u32 = u32::MAX;
     const MAX_TABLE: usize = 1 << 22;
     let mut pairs = Vec::new();

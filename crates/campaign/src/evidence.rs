@@ -82,14 +82,18 @@ impl Evidence {
     /// # Errors
     /// As for [`Evidence::read`], and if the folder has the results of another campaign.
     pub fn of(folder: &Path, campaign: &Campaign) -> Result<Evidence, JournalError> {
-        Info::read(folder)?;
-        Info::check(folder, campaign)?;
+        Info::check_results(folder, campaign)?;
         Evidence::read(folder)
     }
 
     /// The results.
     pub fn results(&self) -> &Results {
         &self.results
+    }
+
+    /// The results alone.
+    pub fn into_results(self) -> Results {
+        self.results
     }
 
     /// The register.

@@ -62,8 +62,10 @@ fn exercise_journal(bytes: &[u8]) {
     let mut results = Results::empty();
     let whole = each_line(std::path::Path::new(JOURNAL), bytes, |_, line| {
         let parsed = Line::parse(line);
-        // What is a row for a runner is one for a test.
-        if let Ok(row) = serde_json::from_slice::<Row>(line) {
+        // What is a row for one reader is one for the others.
+        let row = serde_json::from_slice::<Row>(line);
+        assert_eq!(row.is_ok(), parsed.is_ok());
+        if let Ok(row) = row {
             let line = parsed.as_ref().ok();
             assert_eq!(line.map(|line| (line.run, line.has_failed())), Some((row.run, row.has_failed())));
             assert!(row.levels.iter().all(|(factor, level)| line.is_some_and(|line| line.level(factor) == level)));

@@ -285,6 +285,15 @@ impl Info {
         }
     }
 
+    /// Checks that a folder has a campaign, and no results of another one.
+    ///
+    /// # Errors
+    /// If it has none, or results of another one, or files cannot be read.
+    pub fn check_results(folder: &Path, campaign: &Campaign) -> Result<(), JournalError> {
+        Info::read(folder)?;
+        Info::check(folder, campaign)
+    }
+
     /// Checks that a folder has no results of another campaign.
     pub(crate) fn check(folder: &Path, campaign: &Campaign) -> Result<(), JournalError> {
         Info::of(campaign, &Plan::new(campaign)).is_that_of(folder).map(drop)

@@ -1,6 +1,6 @@
 //! A results folder from a table.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -17,7 +17,8 @@ use crate::folder::{
 };
 use crate::import::{ColumnNames, ImportError, import_columns};
 use crate::plan::{Hash, Plan, RunId};
-use crate::results::{Results, Words};
+use crate::results::{FactorColumn, Results};
+use crate::row::{Failure, FailureKind, Machine, Row, Score};
 use crate::time;
 
 /// Maximum number of measures, and of units. A column with more holds something else.
@@ -290,39 +291,45 @@ fn write_rows(journal: &mut impl Write, results: &Results, plan: &Plan, table: &
         runs[place].1.push(row);
     }
     let hash = plan.hash();
-    let word = |words: &Words, number: u32| words.word(number).to_owned();
     for (run, rows) in &runs {
         let first = rows[0];
-        let levels =
-            results.factors.iter().map(|factor| (factor.name.clone(), json!(word(&factor.levels, factor.rows[first]))));
-        let scores = rows.iter().map(|&row| {
+        let level = |factor: &FactorColumn| (factor.name.clone(), factor.levels.word(factor.rows[first]).to_owned());
+        let score = |&row: &usize| {
             let value = Some(results.scores[row]).filter(|score| !score.is_nan());
-            let mut score = json!({
-                "name": results.measures.word(results.measure[row]),
-                "unit": results.units.word(results.unit[row]),
-                "value": value,
-            });
-            if value.is_none() {
-                score["failure"] = json!({ "kind": "no-score", "why": results.reasons.word(results.failure[row]) });
+            let failure = || Failure::new(FailureKind::NoScore, results.reasons.word(results.failure[row]));
+            Score {
+                name: results.measures.word(results.measure[row]).to_owned(),
+                unit: results.units.word(results.unit[row]).to_owned(),
+                value,
+                failure: value.is_none().then(failure),
             }
-            score
-        });
-        let mut line = json!({
-            "run": run,
-            "campaign": hash,
-            "levels": serde_json::Value::Object(levels.collect()),
-            "scores": scores.collect::<Vec<_>>(),
-            "start": results.start(first).unwrap_or_default(),
-            // A table does not say.
-            "seconds": 0.0,
-            "machine": {
-                "host": results.machine.get(first).map_or("", |host| results.machines.word(*host)), "cpu": "", "cpus": "", "os": "", "load": 0.0, "steal": null,
-                "yardstick_before": 0.0, "yardstick_after": 0.0,
-            },
-        });
-        if results.disturbed[first] {
-            line["disturbed"] = json!(["as the table says"]);
-        }
+        };
+        // A table does not say more of the machine.
+        let host = results.machine.get(first).map_or("", |host| results.machines.word(*host)).to_owned();
+        let machine = Machine {
+            host,
+            cpu: String::new(),
+            cpus: String::new(),
+            os: String::new(),
+            load: 0.0,
+            steal: None,
+            yardstick_before: 0.0,
+            yardstick_after: 0.0,
+        };
+        let line = Row {
+            run: *run,
+            campaign: hash,
+            levels: results.factors.iter().map(level).collect(),
+            scores: rows.iter().map(score).collect(),
+            failure: None,
+            disturbed: results.disturbed[first].then(|| "as the table says".to_owned()).into_iter().collect(),
+            start: results.start(first).unwrap_or_default(),
+            seconds: 0.0,
+            machine,
+            versions: BTreeMap::new(),
+            registered: None,
+            known: None,
+        };
         serde_json::to_writer(&mut *journal, &line).map_err(io::Error::from)?;
         journal.write_all(b"\n")?;
     }

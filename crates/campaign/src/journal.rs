@@ -12,7 +12,7 @@
 //! Rows are never rewritten. A line that was written in part, by a crash at any moment, is moved to a file of its own,
 //! and its run is made again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use crate::campaign::Campaign;
 use crate::folder::{
     INFO, Info, JOURNAL, JournalError, LOCK, TABLE, TEXT, create_folder, io_error, lock, open, sync_folder, write_whole,
 };
+use crate::line::{Line, RunSet};
 use crate::lines::{LineError, recover};
 use crate::plan::{Hash, Plan, RunId};
 use crate::register::Register;
@@ -34,7 +35,7 @@ pub struct Journal {
     folder: PathBuf,
     rows: File,
     table: File,
-    done: HashSet<RunId>,
+    done: RunSet,
     /// The number of runs without a score of each block.
     failed: BTreeMap<u32, usize>,
     plan: Plan,
@@ -69,18 +70,21 @@ impl Journal {
         let columns = Columns::of(&info);
         let path = folder.join(JOURNAL);
         let mut file = open(&path)?;
-        let (mut done, mut failed) = (HashSet::new(), BTreeMap::new());
+        let (mut done, mut failed) = (RunSet::default(), BTreeMap::new());
+        let hash = info.hash.to_string();
         let mut follower = Follower::new(&folder.join(TABLE), &columns)?;
         let mut followed = Ok(());
         let torn = recover(&path, &mut file, |_, line| {
-            let row: Row = serde_json::from_slice(line)?;
-            if row.campaign != info.hash {
-                let why = format!("the row is of another campaign, {}", row.campaign.short());
+            let line = Line::parse(line)?;
+            if line.campaign.0 != hash && line.campaign.0.parse::<Hash>() != Ok(info.hash) {
+                let why = format!("the row is of another campaign, {}", &line.campaign.0[..12]);
                 return Err(LineError::Wrong(why));
             }
-            if done.insert(row.run) && followed.is_ok() {
-                count_failure(&mut failed, &row);
-                followed = follower.row(&row);
+            if done.insert(line.run) && followed.is_ok() {
+                if line.has_failed() {
+                    *failed.entry(line.run.block).or_default() += 1;
+                }
+                followed = follower.row(&line);
             }
             Ok(())
         })?;
@@ -131,7 +135,7 @@ impl Journal {
 
     /// Whether a run is recorded.
     pub fn has(&self, run: RunId) -> bool {
-        self.done.contains(&run)
+        self.done.contains(run)
     }
 
     /// The number of runs that are recorded, also of more repeats than the plan has.
@@ -178,9 +182,13 @@ impl Journal {
         written?;
         // The table follows the journal: what is missing after a crash is added when the folder is opened again.
         let path = self.folder.join(TABLE);
-        self.table.write_all(&self.columns.lines(&row)).map_err(io_error("write", &path))?;
+        let mut lines = Vec::new();
+        self.columns.write(&Line::of(&row), &mut lines);
+        self.table.write_all(&lines).map_err(io_error("write", &path))?;
         self.is_broken = false;
-        count_failure(&mut self.failed, &row);
+        if row.has_failed() {
+            *self.failed.entry(row.run.block).or_default() += 1;
+        }
         self.done.insert(row.run);
         Ok(true)
     }
@@ -193,12 +201,6 @@ impl Journal {
         self.is_broken = true;
         self.rows.write_all(&line).map_err(io_error("write", path))?;
         self.rows.sync_data().map_err(io_error("write", path))
-    }
-}
-
-fn count_failure(failed: &mut BTreeMap<u32, usize>, row: &Row) {
-    if row.has_failed() {
-        *failed.entry(row.run.block).or_default() += 1;
     }
 }
 

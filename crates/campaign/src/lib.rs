@@ -34,7 +34,8 @@
 //! | `machine` | what the machine is, and what it did during a run |
 //! | `row` | the result of a run |
 //! | `folder` | the files of a results folder |
-//! | `lines`, `line` | reads JSON Lines one by one; what columns need of a row |
+//! | `lines`, `line`, `scan` | reads JSON Lines one by one; a row whose texts are those of its line; its usual form |
+//! | `observed` | counts the runs of each machine and version |
 //! | `journal` | appends rows to a results folder |
 //! | `sheet` | the table that follows the journal |
 //! | `register` | hypotheses and when they were stated |
@@ -68,6 +69,7 @@ mod line;
 mod lines;
 mod machine;
 mod needed;
+mod observed;
 mod pipe;
 mod plan;
 mod processes;
@@ -76,6 +78,7 @@ mod results;
 mod row;
 mod runner;
 mod sample;
+mod scan;
 mod score;
 mod sheet;
 mod status;
@@ -103,6 +106,7 @@ pub use import::{ColumnNames, ImportError, import, import_columns, import_file};
 pub use imported::{ImportFolderError, Imported, import_folder};
 pub use journal::Journal;
 pub use needed::{Effect, NeededError, NeededRuns, Question, needed_runs};
+pub use observed::{Counts, Observed};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
 pub use register::{Record, Register, Standing, register, text_hash};

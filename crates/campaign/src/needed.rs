@@ -1,7 +1,7 @@
 //! How many runs show an effect, from the scatter of those that there are.
 
 use bellows_stats::power::{Comparison, PowerError, runs_needed, smallest_effect};
-use bellows_stats::{AnovaError, Factor, Model, anova};
+use bellows_stats::{AnovaError, Factor, Model, anova_within};
 use serde::Serialize;
 
 use crate::diagnostics::{did_you_mean, listed, quoted};
@@ -98,7 +98,8 @@ pub enum NeededError {
 }
 
 /// Computes how many runs of each level are needed to find a difference between two of them, by two-sided t tests. The
-/// scatter is that of runs with the same level of all factors; so it is not that between machines or days.
+/// scatter is that of runs with the same level of all factors, on the same machine; so it is not that between machines
+/// or days.
 ///
 /// # Errors
 /// Why there is no answer, and the way out.
@@ -139,7 +140,10 @@ pub fn needed_runs(results: &Results, question: &Question) -> Result<NeededRuns,
     let Ok(model) = Model::new([cells], factors.len()) else {
         return Err(NeededError::OneLevel(question.factor.clone()));
     };
-    let found = anova(&scores, &factors, &model)?;
+    let machines = (!results.machine.is_empty()).then(|| column(&results.machine));
+    let machines =
+        machines.and_then(|codes| Factor::with_levels("machine", results.machines.all().to_vec(), codes).ok());
+    let found = anova_within(&scores, &factors, &model, machines.as_ref())?;
     let deviation = found.residual_mean_square().sqrt();
     let mean = scores.iter().sum::<f64>() / scores.len() as f64;
     let effect = match question.effect {
@@ -234,6 +238,16 @@ mod tests {
         let uneven = b"version,size,score\na,1,1\na,1,2\na,2,3\na,2,4\nb,1,5\nb,1,6\n";
         let uneven = crate::import(&uneven[..], "it").unwrap();
         assert_eq!(needed_runs(&uneven, &question("version", Effect::Units(1.0))).unwrap().repeats, None);
+    }
+
+    #[test]
+    fn what_differs_between_machines_is_no_scatter() {
+        let rows = (0..40).map(|row| format!("m{},{},{}\n", row % 2, row / 2 % 2, 100 * (row % 2) + row * 7 % 5));
+        let text = "host,version,score\n".to_owned() + &rows.collect::<String>();
+        let found =
+            needed_runs(&crate::import(text.as_bytes(), "it").unwrap(), &question("version", Effect::Units(1.0)));
+        let found = found.unwrap();
+        assert!((1.0..3.0).contains(&found.deviation), "{found:?}");
     }
 
     #[test]

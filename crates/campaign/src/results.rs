@@ -7,6 +7,7 @@ use crate::diagnostics::quoted;
 use crate::folder::{Info, JOURNAL, JournalError};
 use crate::line::{Line, LineScore, RunSet};
 use crate::lines::{LineError, each_line_of};
+use crate::observed::Observed;
 use crate::plan::RunId;
 use crate::row::Row;
 use crate::time;
@@ -113,6 +114,8 @@ pub struct Results {
     pub machine: Vec<u32>,
     /// The run of each row. Empty if it is not known.
     pub runs: Vec<RunId>,
+    /// What the runs say of their machines and programs; nothing of tables.
+    pub observed: Observed,
 }
 
 impl Results {
@@ -227,6 +230,7 @@ impl Results {
             let before = results.len();
             if known.insert(line.run) {
                 results.add(&line)?;
+                results.observed.add(&line);
             }
             each(number, bytes, &line, results.len() - before)
         })?;

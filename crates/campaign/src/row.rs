@@ -88,6 +88,20 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
+    pub(crate) const ALL: [FailureKind; 7] = [
+        FailureKind::ExitCode,
+        FailureKind::Signal,
+        FailureKind::TimeLimit,
+        FailureKind::NotStarted,
+        FailureKind::Prepare,
+        FailureKind::NoScore,
+        FailureKind::NotFinite,
+    ];
+
+    pub(crate) fn of_name(name: &str) -> Option<FailureKind> {
+        FailureKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {

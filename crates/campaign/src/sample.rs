@@ -2,17 +2,20 @@
 //!
 //! Noise is the scatter of runs with the same levels of all factors: sizes and options that a hypothesis is not about
 //! differ, but that is no noise. The two sides are compared within each combination of the other factors that both
-//! have, and the differences count equally.
+//! have, and the differences count equally. Nor is it noise what differs between machines: each is an additive term, if
+//! there are several.
 
-use std::collections::HashMap;
-
-use bellows_stats::anova::MAX_EFFECTS;
+use bellows_stats::anova::CommonContrast;
 use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, StudentizedRange, root};
-use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova, check_assumptions};
+use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova_within, check_assumptions};
 use serde::Serialize;
 
 use crate::campaign::{Direction, Hypothesis};
-use crate::cells::{Cells, cross};
+use crate::cells::Cells;
+use crate::results::Results;
+
+/// The factor whose levels are the cells of the hypothesis' term.
+const TERM: &str = "term";
 
 /// The power at which an effect counts as one that the runs could have shown.
 const POWER: f64 = 0.8;
@@ -50,6 +53,9 @@ pub struct Estimate {
     pub means: usize,
     /// The runs of each of the two means, in combinations of the other factors that both have.
     pub runs: [usize; 2],
+    /// The number of machines whose differences were taken out of the scores; 1 if one made all runs, or if they are part
+    /// of the noise.
+    pub machines: usize,
     /// The size of the difference, in the direction of the hypothesis, with which these runs would have confirmed it with
     /// a probability of 0.8, before correction. Nothing for equality, in exploration, without scatter, and if it is
     /// more than 1,024 standard errors.
@@ -62,17 +68,22 @@ pub(crate) struct Sample<'c> {
     scores: Vec<f64>,
     terms: Vec<u32>,
     rests: Vec<u32>,
+    machines: Vec<u32>,
     times: Vec<f64>,
 }
 
 impl<'c> Sample<'c> {
     pub(crate) fn new(cells: &'c Cells) -> Sample<'c> {
-        Sample { cells, scores: Vec::new(), terms: Vec::new(), rests: Vec::new(), times: Vec::new() }
+        let (scores, times) = (Vec::new(), Vec::new());
+        Sample { cells, scores, terms: Vec::new(), rests: Vec::new(), machines: Vec::new(), times }
     }
 
-    /// Adds a row. Without the time of its start, the rows are in the order of their runs.
-    pub(crate) fn add(&mut self, row: usize, score: f64, start: Option<i64>) {
-        self.times.push(start.map_or(row as f64, |start| start as f64));
+    /// Adds a row of results. Without the times of their starts, rows are in the order of their runs; without their
+    /// machines, they are of one.
+    pub(crate) fn add(&mut self, row: usize, results: &Results) {
+        let (score, start) = (results.scores[row], results.starts.get(row));
+        self.machines.push(results.machine.get(row).copied().unwrap_or(0));
+        self.times.push(start.map_or(row as f64, |start| *start as f64));
         self.terms.push(self.cells.term[row]);
         self.rests.push(self.cells.rest[row]);
         self.scores.push(score);
@@ -91,95 +102,67 @@ impl<'c> Sample<'c> {
             }
             Err(Unfit::Never) => return None,
         };
-        Some(Analysis { fit, warning, scores: self.scores, times: self.times })
+        let machines = self.machines();
+        Some(Analysis { fit, warning, machines, scores: self.scores, times: self.times })
     }
 
     /// Compares two cells of the term within the combinations of the other factors.
     fn fit(&self, sides: [u32; 2]) -> Result<Fit, Unfit> {
-        let mut codes = self.terms.clone();
-        let rests = self.rests.iter().max().map_or(0, |rest| *rest as usize + 1);
-        let pairs = cross(&mut codes, self.cells.names.len(), &self.rests, rests);
-        if pairs.len() >= MAX_EFFECTS {
-            return Err(Unfit::Coarser(
-                "there are too many combinations of all factors for their noise, so the factors that the hypothesis is \
-                 not about count as noise; leave some out",
-            ));
-        }
-        let mut cells = vec![Cell::default(); pairs.len()];
-        self.scores.iter().zip(&codes).for_each(|(score, code)| cells[*code as usize].add(*score));
-        let mut of_terms: HashMap<u32, usize> = HashMap::new();
-        pairs.iter().zip(&cells).for_each(|((term, _), cell)| *of_terms.entry(*term).or_default() += cell.runs);
-        let of_side = |side: u32| -> HashMap<u32, &Cell> {
-            let cells = pairs.iter().zip(&cells).filter(|((term, _), _)| *term == side);
-            cells.map(|((_, rest), cell)| (*rest, cell)).collect()
-        };
-        let [first, second] = sides.map(of_side);
-        // In the order of rows, so that the sum is the same each time.
-        let mut common: Vec<(u32, [&Cell; 2])> =
-            first.iter().filter_map(|(rest, one)| Some((*rest, [*one, *second.get(rest)?]))).collect();
-        common.sort_unstable_by_key(|(rest, _)| *rest);
-        if common.is_empty() && !first.is_empty() && !second.is_empty() {
-            return Err(Unfit::Coarser(
-                "the two sides have no combination of the other factors in common, so their difference may be one of \
-                 these; make runs of both in the same combinations",
-            ));
-        }
-        let runs = [0, 1].map(|side: usize| common.iter().map(|(_, cells)| cells[side].runs).sum::<usize>());
-        if runs.iter().any(|runs| *runs < 2) {
+        let mut runs = vec![0usize; self.cells.names.len()];
+        self.terms.iter().for_each(|term| runs[*term as usize] += 1);
+        if sides.iter().any(|side| runs[*side as usize] == 0) {
             return Err(Unfit::Never);
         }
-        let number = common.len() as f64;
-        let difference = common.iter().map(|(_, [one, other])| one.mean() - other.mean()).sum::<f64>() / number;
-        let shares = common.iter().flat_map(|(_, cells)| cells.map(|cell| 1.0 / cell.runs as f64));
-        let share = shares.sum::<f64>() / (number * number);
-        let found = self.by_cells(codes, cells.len()).map_err(|error| match error {
+        let found = self.by_cells().map_err(|error| match error {
             AnovaError::NoResiduals { .. } => Unfit::Coarser(
                 "no combination of all factors has two runs, so the factors that the hypothesis is not about count as \
                  noise; repeat runs",
             ),
             _ => Unfit::Never,
         })?;
-        Ok(Fit {
-            difference,
-            share,
-            runs,
-            means: of_terms.len(),
-            least: of_terms.into_values().min().unwrap_or(0),
-            alone: first.len() + second.len() - 2 * common.len(),
-            found,
-        })
-    }
-
-    /// The scatter within cells.
-    fn by_cells(&self, codes: Vec<u32>, cells: usize) -> Result<Anova, AnovaError> {
-        let names = (0..cells).map(|cell| cell.to_string()).collect();
-        let factors = Factor::with_levels("cell", names, codes).map(|factor| [factor]);
-        // Codes are those of cells, and the model has one term.
-        let (Ok(factors), Ok(model)) = (factors, Model::new([vec![0]], 1)) else { return Err(AnovaError::NoNoise) };
-        anova(&self.scores, &factors, &model)
-    }
-}
-
-/// The runs of a cell.
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    runs: usize,
-    /// A score, from which the others are counted, so that sums of large ones are exact.
-    origin: f64,
-    sum: f64,
-}
-
-impl Cell {
-    fn add(&mut self, score: f64) {
-        if self.runs == 0 {
-            self.origin = score;
+        // The analysis numbers the cells that have runs.
+        let place = |side: u32| runs[..side as usize].iter().filter(|runs| **runs > 0).count();
+        let common = found.common_contrasts(TERM, &[(place(sides[0]), place(sides[1]))], EXPLORED);
+        let common = common.map_err(|_| Unfit::Never)?;
+        let Some(contrast) = common.contrasts.into_iter().next() else {
+            return Err(Unfit::Coarser(
+                "the two sides have no combination of the other factors in common, so their difference may be one of \
+                 these; make runs of both in the same combinations",
+            ));
+        };
+        if contrast.runs.iter().any(|runs| *runs < 2) {
+            return Err(Unfit::Never);
         }
-        self.runs += 1;
-        self.sum += score - self.origin;
+        let least = runs.into_iter().filter(|runs| *runs > 0).min().unwrap_or(0);
+        Ok(Fit { contrast, means: common.means, least, found })
     }
 
-    fn mean(&self) -> f64 {
-        self.origin + self.sum / self.runs as f64
+    /// The scatter within the combinations of all factors.
+    fn by_cells(&self) -> Result<Anova, AnovaError> {
+        let factor = |name, codes: &Vec<u32>| {
+            let levels = codes.iter().max().map_or(0, |last| *last + 1);
+            Factor::with_levels(name, (0..levels).map(|level| level.to_string()).collect(), codes.clone())
+        };
+        let has_others = self.rests.iter().any(|rest| *rest != self.rests[0]);
+        let factors: Result<Vec<Factor>, _> = match has_others {
+            true => [factor(TERM, &self.terms), factor("others", &self.rests)].into_iter().collect(),
+            false => factor(TERM, &self.terms).map(|term| vec![term]),
+        };
+        // Codes are those of levels, and there is a factor.
+        let Ok(factors) = factors else { return Err(AnovaError::NoNoise) };
+        let Ok(model) = Model::new([(0..factors.len()).collect()], factors.len()) else {
+            return Err(AnovaError::NoNoise);
+        };
+        let Ok(machines) = factor("machine", &self.machines) else { return Err(AnovaError::NoNoise) };
+        anova_within(&self.scores, &factors, &model, Some(&machines))
+    }
+
+    /// The number of machines.
+    fn machines(&self) -> usize {
+        let mut machines = self.machines.clone();
+        machines.sort_unstable();
+        machines.dedup();
+        machines.len()
     }
 }
 
@@ -192,16 +175,11 @@ enum Unfit {
 
 /// Two means, compared within combinations of the other factors.
 struct Fit {
-    difference: f64,
-    /// The variance of the difference over that of noise.
-    share: f64,
-    runs: [usize; 2],
+    contrast: CommonContrast,
     /// The number of means of the term.
     means: usize,
     /// The number of runs of the smallest of them.
     least: usize,
-    /// The number of combinations of the other factors that one side alone has.
-    alone: usize,
     found: Anova,
 }
 
@@ -210,6 +188,8 @@ pub(crate) struct Analysis {
     fit: Fit,
     /// What the noise is not, if it is not that of runs with the same levels of all factors.
     warning: Option<String>,
+    /// The number of machines that made the runs.
+    machines: usize,
     scores: Vec<f64>,
     times: Vec<f64>,
 }
@@ -224,7 +204,7 @@ impl Analysis {
             Direction::Greater | Direction::Less | Direction::Different => hypothesis.level,
         };
         Estimate {
-            p: probability(hypothesis, self.fit.difference, error, t),
+            p: probability(hypothesis, self.fit.contrast.difference, error, t),
             detectable: detectable(hypothesis, error, t),
             ..self.estimate(t.upper_quantile(outside / 2.0) * error, 1.0 - outside)
         }
@@ -236,18 +216,19 @@ impl Analysis {
         // That of one mean, by Tukey and Kramer.
         let error = self.error() / 2f64.sqrt();
         Estimate {
-            p: range.upper_tail(self.fit.difference.abs() / error),
+            p: range.upper_tail(self.fit.contrast.difference.abs() / error),
             ..self.estimate(range.upper_quantile(1.0 - EXPLORED) * error, EXPLORED)
         }
     }
 
     /// The standard error of the difference.
     fn error(&self) -> f64 {
-        (self.fit.found.residual_mean_square() * self.fit.share).sqrt()
+        self.fit.contrast.error
     }
 
     fn estimate(&self, half_width: f64, confidence: f64) -> Estimate {
-        let Fit { difference, runs, means, ref found, .. } = self.fit;
+        let Fit { means, ref contrast, ref found, .. } = self.fit;
+        let CommonContrast { difference, runs, .. } = *contrast;
         Estimate {
             difference,
             low: difference - half_width,
@@ -258,22 +239,33 @@ impl Analysis {
             df: found.residual_df,
             means,
             runs,
+            machines: found.blocks(),
             detectable: None,
         }
     }
 
     /// What the analysis assumes and does not hold, and what to use instead: sentences without a full stop.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let Fit { alone, least, ref found, .. } = self.fit;
+        let Fit { least, ref contrast, ref found, .. } = self.fit;
         let warnings = check_assumptions(found, &self.scores, Some(&self.times), SIGNIFICANCE);
         let matters = |assumption| assumption != Assumption::Normality || least < NORMAL_MEANS;
-        let alone = match alone {
+        let alone = match contrast.left_out {
             0 => None,
             1 => Some("a combination of the other factors that one side alone has is left out".to_owned()),
             alone => Some(format!("{alone} combinations of the other factors that one side alone has are left out")),
         };
+        let joined = (self.machines > 1 && found.block_df == 0).then(|| {
+            "what differs between the machines is part of the noise, since there are more than 256, or no combination, or too few \
+             runs, were made on several of them"
+                .to_owned()
+        });
+        let confounded = contrast.is_confounded.then(|| {
+            "no combination was run on machines of both sides, so their difference may be one of machines; make runs of \
+             both on each machine"
+                .to_owned()
+        });
         let assumed = warnings.iter().filter(|warning| matters(warning.assumption)).map(ToString::to_string);
-        self.warning.clone().into_iter().chain(alone).chain(assumed).collect()
+        self.warning.clone().into_iter().chain(alone).chain(joined).chain(confounded).chain(assumed).collect()
     }
 }
 
@@ -323,7 +315,6 @@ mod tests {
     use bellows_stats::power::{Comparison, smallest_effect};
 
     use super::*;
-    use crate::results::Results;
 
     fn hypothesis(direction: Direction, margin: f64) -> Hypothesis {
         Hypothesis {
@@ -400,7 +391,7 @@ mod tests {
             let results = table(&rows[..count]);
             let cells = Cells::of(&results, &it.term);
             let mut sample = Sample::new(&cells);
-            results.scores.iter().enumerate().for_each(|(row, score)| sample.add(row, *score, None));
+            (0..results.len()).for_each(|row| sample.add(row, &results));
             sample.analysis(&it)
         };
         assert!((0..4).all(|count| analysis(count).is_none()));
@@ -428,7 +419,7 @@ mod tests {
         let it = hypothesis(Direction::Greater, 0.0);
         let cells = Cells::of(results, &it.term);
         let mut sample = Sample::new(&cells);
-        results.scores.iter().enumerate().for_each(|(row, score)| sample.add(row, *score, None));
+        (0..results.len()).for_each(|row| sample.add(row, results));
         sample.analysis(&it).unwrap()
     }
 
@@ -448,7 +439,7 @@ mod tests {
         assert!(it.p < 1e-6 && it.detectable.unwrap() < 0.25, "{it:?}");
         let explored = found.explored();
         assert!(explored.df == 12.0 && explored.p < 1e-6, "{explored:?}");
-        assert_eq!((found.warning, found.fit.alone), (None, 0));
+        assert_eq!((found.warning, found.fit.contrast.left_out), (None, 0));
     }
 
     #[test]
@@ -474,5 +465,51 @@ mod tests {
         let apart = analysed(&sized(&[("old", 1, 1.0), ("old", 1, 2.0), ("new", 2, 5.0), ("new", 2, 6.0)]));
         assert_eq!((apart.planned(&it).difference, apart.planned(&it).df), (4.0, 2.0));
         assert!(apart.warnings()[0].contains("in common"), "{:?}", apart.warnings());
+    }
+
+    /// Runs of two versions on machines that differ by 100, given the noise of each.
+    fn on_machines(rows: impl Iterator<Item = (&'static str, &'static str, f64)>) -> Results {
+        let lines = rows.map(|(host, version, noise)| {
+            let machine = if host == "fast" { 100.0 } else { 0.0 };
+            format!("{host},{version},{}\n", machine + noise + if version == "new" { 1.0 } else { 0.0 })
+        });
+        crate::import(("host,version,score\n".to_owned() + &lines.collect::<String>()).as_bytes(), "it").unwrap()
+    }
+
+    #[test]
+    fn machines_are_no_noise() {
+        let noise = [-0.1, 0.1, -0.1, 0.1];
+        let both = |host: &'static str| {
+            ["old", "new"].into_iter().flat_map(move |version| noise.map(|noise| (host, version, noise)))
+        };
+        let found = analysed(&on_machines(both("fast").chain(both("slow"))));
+        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        // 16 runs of two versions on two machines, each with squares of 0.01.
+        assert_eq!((it.df, it.runs, it.machines), (13.0, [8, 8], 2));
+        let error = (0.16f64 / 13.0 * 2.0 / 8.0).sqrt();
+        assert!((it.difference - 1.0).abs() < 1e-9 && (found.error() - error).abs() < 1e-9, "{it:?} {error}");
+        assert!(found.warnings().iter().all(|warning| !warning.contains("machine")), "{:?}", found.warnings());
+        let one = analysed(&on_machines(both("slow")));
+        assert_eq!((one.planned(&hypothesis(Direction::Greater, 0.0)).machines, one.fit.found.residual_df), (1, 6.0));
+    }
+
+    #[test]
+    fn versions_on_machines_of_their_own_are_compared_with_a_warning() {
+        let noise = [-0.1, 0.1, -0.1, 0.1];
+        let rows = [("fast", "new"), ("slow", "old")].into_iter();
+        let found = analysed(&on_machines(rows.flat_map(|(host, version)| noise.map(|noise| (host, version, noise)))));
+        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        assert!((it.difference - 101.0).abs() < 1e-9, "{it:?}");
+        assert!(found.warnings().iter().any(|warning| warning.contains("may be one of machines")));
+        // Each run on a machine of its own: nothing is left for the noise, if machines are none.
+        let hosts = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let rows = hosts
+            .into_iter()
+            .enumerate()
+            .map(|(run, host)| (host, if run % 2 == 0 { "old" } else { "new" }, noise[run / 2]));
+        let found = analysed(&on_machines(rows));
+        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        assert_eq!((it.machines, it.df), (1, 6.0));
+        assert!(found.warnings().iter().any(|warning| warning.contains("part of the noise")));
     }
 }

@@ -1,11 +1,11 @@
 //! `results.csv`: the rows of the journal as a table, which follows the journal.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::folder::{COLUMNS, Info, JournalError, io_error, open, unused};
-use crate::row::{Row, Score};
+use crate::line::{Line, LineScore};
 
 /// The columns of the table: factors, `measure` if there are several scores, `id`, `score`, `unit`, and the others.
 pub(crate) struct Columns {
@@ -22,52 +22,78 @@ impl Columns {
 
     fn header(&self) -> Vec<u8> {
         let measure = self.has_measure.then_some("measure");
-        record(self.factors.iter().map(String::as_str).chain(measure).chain(COLUMNS))
+        let mut line = Vec::new();
+        self.factors.iter().map(String::as_str).chain(measure).chain(COLUMNS).for_each(|name| field(&mut line, name));
+        end(&mut line);
+        line
     }
 
-    /// The lines of a row: one for each score.
-    pub(crate) fn lines(&self, row: &Row) -> Vec<u8> {
-        let none = Score { name: String::new(), unit: String::new(), value: None, failure: None };
-        let scores = if row.scores.is_empty() { std::slice::from_ref(&none) } else { row.scores.as_slice() };
-        scores.iter().flat_map(|score| self.line(row, score)).collect()
+    /// Writes the lines of a row: one for each score.
+    pub(crate) fn write(&self, row: &Line<'_>, lines: &mut Vec<u8>) {
+        let none = [LineScore::none()];
+        let scores = if row.scores.is_empty() { none.as_slice() } else { row.scores.as_slice() };
+        scores.iter().for_each(|score| self.write_score(row, score, lines));
     }
 
-    fn line(&self, row: &Row, score: &Score) -> Vec<u8> {
-        let failure = row.failure.as_ref().or(score.failure.as_ref()).map(ToString::to_string);
-        let factor = |name: &String| row.levels.get(name).cloned().unwrap_or_default();
-        let mut fields: Vec<String> = self.factors.iter().map(factor).collect();
+    fn write_score(&self, row: &Line<'_>, score: &LineScore<'_>, line: &mut Vec<u8>) {
+        self.factors.iter().for_each(|factor| field(line, row.level(factor)));
         if self.has_measure {
-            fields.push(score.name.clone());
+            field(line, &score.name.0);
+        }
+        plain(line, row.run.block);
+        match score.value {
+            Some(value) => plain(line, value),
+            None => field(line, "NA"),
+        }
+        field(line, &score.unit.0);
+        match row.failure.as_ref().or(score.failure.as_ref()) {
+            Some(failure) => field(line, &failure.to_string()),
+            None => field(line, ""),
+        }
+        plain(line, row.run);
+        field(line, &row.start.0);
+        plain(line, row.seconds);
+        match row.disturbed.as_slice() {
+            [] => field(line, ""),
+            all => field(line, &all.iter().map(|why| &*why.0).collect::<Vec<&str>>().join("; ")),
         }
         let machine = &row.machine;
-        fields.extend([
-            row.run.block.to_string(),
-            score.value.map_or("NA".to_owned(), |value| value.to_string()),
-            score.unit.clone(),
-            failure.unwrap_or_default(),
-            row.run.to_string(),
-            row.start.clone(),
-            row.seconds.to_string(),
-            row.disturbed.join("; "),
-            machine.host.clone(),
-            machine.cpu.clone(),
-            machine.cpus.clone(),
-            machine.os.clone(),
-            machine.load.to_string(),
-            machine.steal.map_or(String::new(), |steal| steal.to_string()),
-            machine.yardstick_before.to_string(),
-            machine.yardstick_after.to_string(),
-        ]);
-        record(fields.iter().map(String::as_str))
+        [&machine.host, &machine.cpu, &machine.cpus, &machine.os].into_iter().for_each(|name| field(line, &name.0));
+        plain(line, machine.load);
+        match machine.steal {
+            Some(steal) => plain(line, steal),
+            None => field(line, ""),
+        }
+        plain(line, machine.yardstick_before);
+        plain(line, machine.yardstick_after);
+        end(line);
     }
 }
 
-/// A line of CSV.
-fn record<'f>(fields: impl IntoIterator<Item = &'f str>) -> Vec<u8> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+/// Writes a field of CSV (RFC 4180), and a comma.
+fn field(line: &mut Vec<u8>, text: &str) {
+    if text.bytes().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
+        line.push(b'"');
+        for byte in text.bytes() {
+            line.extend(std::iter::repeat_n(byte, if byte == b'"' { 2 } else { 1 }));
+        }
+        line.push(b'"');
+    } else {
+        line.extend_from_slice(text.as_bytes());
+    }
+    line.push(b',');
+}
+
+/// Writes a number, or something else that needs no quotes, and a comma.
+fn plain(line: &mut Vec<u8>, value: impl std::fmt::Display) {
     // Writing into memory does not fail.
-    let _ = writer.write_record(fields);
-    writer.into_inner().unwrap_or_default()
+    let _ = write!(line, "{value},");
+}
+
+/// Ends a line behind its last comma.
+fn end(line: &mut Vec<u8>) {
+    line.pop();
+    line.push(b'\n');
 }
 
 /// Compares a table with the rows of the journal, one after the other, and adds what it lacks.
@@ -79,43 +105,52 @@ pub(crate) struct Follower<'c> {
     old: Option<BufReader<File>>,
     /// The length of the part that is that of the rows.
     same: u64,
+    /// The lines of a row.
+    lines: Vec<u8>,
     rows: usize,
     note: Option<String>,
 }
 
 impl<'c> Follower<'c> {
     pub(crate) fn new(path: &Path, columns: &'c Columns) -> Result<Follower<'c>, JournalError> {
-        let file = BufWriter::new(open(path)?);
-        let old = Some(BufReader::new(File::open(path).map_err(io_error("read", path))?));
+        let file = BufWriter::with_capacity(1 << 20, open(path)?);
+        let old = Some(BufReader::with_capacity(1 << 20, File::open(path).map_err(io_error("read", path))?));
         let path = path.to_owned();
-        let mut follower = Follower { columns, path, file, old, same: 0, rows: 0, note: None };
+        let mut follower = Follower { columns, path, file, old, same: 0, lines: Vec::new(), rows: 0, note: None };
         follower.expect(&columns.header())?;
         Ok(follower)
     }
 
     /// The next row of the journal.
-    pub(crate) fn row(&mut self, row: &Row) -> Result<(), JournalError> {
+    pub(crate) fn row(&mut self, row: &Line<'_>) -> Result<(), JournalError> {
         self.rows += 1;
-        self.expect(&self.columns.lines(row))
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.clear();
+        self.columns.write(row, &mut lines);
+        let done = self.expect(&lines);
+        self.lines = lines;
+        done
     }
 
     /// The table's next bytes.
-    fn expect(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
-        let Some(old) = &mut self.old else {
-            return self.file.write_all(bytes).map_err(io_error("write", &self.path));
-        };
-        let mut found = Vec::with_capacity(bytes.len());
-        old.take(bytes.len() as u64).read_to_end(&mut found).map_err(io_error("read", &self.path))?;
-        if !bytes.starts_with(&found) {
-            self.move_aside()?;
-            return self.expect(bytes);
+    fn expect(&mut self, mut bytes: &[u8]) -> Result<(), JournalError> {
+        while let Some(old) = &mut self.old
+            && !bytes.is_empty()
+        {
+            let found = old.fill_buf().map_err(io_error("read", &self.path))?;
+            let length = found.len().min(bytes.len());
+            let is_same = found[..length] == bytes[..length];
+            match length {
+                0 => self.old = None,
+                _ if !is_same => self.move_aside()?,
+                _ => {
+                    old.consume(length);
+                    self.same += length as u64;
+                    bytes = &bytes[length..];
+                }
+            }
         }
-        self.same += found.len() as u64;
-        if found.len() < bytes.len() {
-            self.old = None;
-            return self.expect(&bytes[found.len()..]);
-        }
-        Ok(())
+        self.file.write_all(bytes).map_err(io_error("write", &self.path))
     }
 
     /// Moves a table that is not that of the rows aside, and begins a new one with the part that is.
@@ -166,4 +201,23 @@ fn is_one_line(path: &Path) -> io::Result<bool> {
     File::open(path)?.take(MAX_HEADER).read_to_end(&mut start)?;
     let is_whole = (start.len() as u64) < MAX_HEADER;
     Ok(is_whole && start.iter().filter(|byte| **byte == b'\n').count() <= 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn fields_are_written_as_by_a_library_of_csv(fields in prop::collection::vec(".{0,5}|[a,\"\n\r]{0,5}", 2..5)) {
+            let mut line = Vec::new();
+            fields.iter().for_each(|text| field(&mut line, text));
+            end(&mut line);
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            writer.write_record(&fields).unwrap();
+            prop_assert_eq!(line, writer.into_inner().unwrap());
+        }
+    }
 }

@@ -4,7 +4,8 @@
 //! and only when all runs are made with which it was registered, since whoever may stop when the result looks good, or
 //! go on until it does, confirms more by chance than the level says (Armitage, McPherson and Rowe, *Journal of the Royal
 //! Statistical Society A* 132, 1969). Its two means are a contrast that was planned: their difference, over the standard
-//! error from the scatter of runs with the same levels of all factors, follows Student's t. The probabilities are
+//! error from the scatter of runs with the same levels of all factors, follows Student's t; if several machines made the
+//! runs, what one adds to all scores is an additive term of that model. The probabilities are
 //! corrected by Holm's method for all hypotheses that the campaign has ever registered. All other runs are exploration:
 //! there the difference is one of those that could have been looked at, so probability and interval are Tukey's, for all
 //! pairs of means of the term together.
@@ -142,7 +143,7 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
             Use::BeyondPlan => (&mut runs.beyond_plan, &mut others),
         };
         *count += 1;
-        sample.add(row, results.scores[row], results.starts.get(row).copied());
+        sample.add(row, results);
     }
     // Scores with different units have no mean. What is not to be confirmed yet is not to be looked at.
     let has_unit = units.len() < 2;

@@ -8,7 +8,7 @@
 //! queue purge NAME URL [OPTION …]
 //! ```
 //!
-//! Options are `--credentials FILE`, `--ca FILE`, `--lease MILLISECONDS`, `--blocks N`, `--name NAME` and `--split`.
+//! Options are `--credentials FILE`, `--ca FILE`, `--certificate FILE`, `--key FILE`, `--lease MILLISECONDS`, `--blocks N`, `--name NAME` and `--split`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -49,11 +49,14 @@ fn words() -> Result<Words, Box<dyn Error>> {
         worker: WorkerOptions::default(),
         name: None,
     };
+    let (mut certificate, mut key) = (None, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} has no value"));
         match argument.as_str() {
             "--credentials" => words.server.credentials = Some(PathBuf::from(value()?)),
+            "--certificate" => certificate = Some(PathBuf::from(value()?)),
+            "--key" => key = Some(PathBuf::from(value()?)),
             "--ca" => words.server.ca = Some(PathBuf::from(value()?)),
             "--lease" => words.coordinator.lease = Duration::from_millis(value()?.parse()?),
             "--blocks" => words.worker.max_blocks = Some(value()?.parse()?),
@@ -62,6 +65,7 @@ fn words() -> Result<Words, Box<dyn Error>> {
             _ => words.positional.push(argument),
         }
     }
+    words.server.certificate = certificate.zip(key);
     words.server.url = words.positional.pop().ok_or("there is no URL")?;
     Ok(words)
 }

@@ -13,7 +13,7 @@ use crate::collect::{Blocks, Collected};
 use crate::error::QueueError;
 use crate::link::{Link, NO_JETSTREAM, SUBJECT_TAKEN, Trouble};
 use crate::messages::{CampaignRecord, CoordinatorReport, Delivery, Item, RegisterReport, VERSION, bytes, read};
-use crate::names::QueueName;
+use crate::names::{QueueName, host_of};
 use crate::queue::Queue;
 use crate::reader::Reader;
 use crate::slot::host;
@@ -97,7 +97,7 @@ pub fn coordinate(
         abandoned,
         warned: HashSet::new(),
         clock_ns: 0,
-        seems_stuck: false,
+        seem_stuck: HashSet::new(),
         record,
         register_length: None,
         records: HashSet::new(),
@@ -144,8 +144,8 @@ struct Coordinator<'a> {
     warned: HashSet<String>,
     /// The clock of this machine less that of the server, in nanoseconds.
     clock_ns: i64,
-    /// Whether the server seemed to have blocks that it gives to nobody.
-    seems_stuck: bool,
+    /// The machines whose blocks, and whether those for any worker, the server seemed to give to nobody.
+    seem_stuck: HashSet<Option<String>>,
     record: CampaignRecord,
     /// The length of the register when it was published.
     register_length: Option<u64>,
@@ -251,7 +251,7 @@ impl Coordinator<'_> {
         }
         if self.options.may_split {
             let bound: Vec<u32> =
-                waiting.iter().filter(|(_, subject)| subject.contains(".host.")).map(|(block, _)| *block).collect();
+                waiting.iter().filter(|(_, subject)| host_of(subject).is_some()).map(|(block, _)| *block).collect();
             for block in bound {
                 let subject = waiting.remove(&block).unwrap_or_default();
                 queue.must(self.link, "free a block of its machine", self.stop, || queue.drop_block(&subject))?;
@@ -270,13 +270,21 @@ impl Coordinator<'_> {
     /// Mends what a server lost when it was killed.
     fn mend(&mut self, waiting: &BTreeMap<u32, String>) -> Result<(), QueueError> {
         let (queue, lease) = (self.queue.clone(), self.options.lease);
-        let blocks = waiting.values().filter(|subject| subject.contains(".any.")).count();
-        let stuck = queue.must(self.link, "read the queue", self.stop, || queue.has_stuck_blocks(blocks))?;
-        // Twice, because it may seem so for a moment.
-        let was_stuck = std::mem::replace(&mut self.seems_stuck, stuck == Some(true));
-        if was_stuck && self.seems_stuck {
-            self.seems_stuck = false;
-            queue.must(self.link, "give out blocks again", self.stop, || queue.give_out_again(lease))?;
+        let mut blocks: BTreeMap<Option<&str>, usize> = BTreeMap::from([(None, 0)]);
+        waiting.values().for_each(|subject| *blocks.entry(host_of(subject)).or_default() += 1);
+        let seemed_stuck = std::mem::take(&mut self.seem_stuck);
+        for (host, blocks) in blocks {
+            let stuck = queue.must(self.link, "read the queue", self.stop, || queue.has_stuck_blocks(host, blocks))?;
+            let host_name = host.map(str::to_owned);
+            match stuck == Some(true) {
+                false => {}
+                // Twice, because it may seem so for a moment.
+                true if seemed_stuck.contains(&host_name) => {
+                    let again = || queue.give_out_again(host, lease);
+                    queue.must(self.link, "give out blocks again", self.stop, again)?;
+                }
+                true => drop(self.seem_stuck.insert(host_name)),
+            }
         }
         let missing = queue.must(self.link, "read the queue", self.stop, || queue.campaign())?;
         if let Some(None) = missing {

@@ -344,4 +344,5 @@ fn connect_error(server: &str, error: &async_nats::ConnectError) -> QueueError {
     }
 }
 
-const TLS_HELP: &str = "give the authority's certificate by `--ca FILE`, and the host as its certificate names it";
+const TLS_HELP: &str = "give the authority's certificate by `--ca FILE`, and the host as its certificate names it; if the \
+                        server asks for a client's certificate, give it by `--certificate FILE` and `--key FILE`";

@@ -55,11 +55,23 @@ impl QueueName {
 
     /// The subject of a block: for any worker, or for those on a machine.
     pub(crate) fn work(&self, host: Option<&str>, block: u32) -> String {
-        match host {
-            None => self.subject(Stream::Work, &format!("any.{block}")),
-            Some(host) => self.subject(Stream::Work, &format!("host.{}.{block}", token(host))),
-        }
+        self.subject(Stream::Work, &of_host(host, &block.to_string()))
     }
+}
+
+/// The end of the subject of a block.
+pub(crate) fn of_host(host: Option<&str>, block: &str) -> String {
+    match host {
+        None => format!("any.{block}"),
+        Some(host) => format!("host.{}.{block}", token(host)),
+    }
+}
+
+/// The machine to which the subject of a block binds it, as a part of subjects.
+pub(crate) fn host_of(subject: &str) -> Option<&str> {
+    let mut parts = subject.rsplit('.').skip(1);
+    let host = parts.next()?;
+    (parts.next() == Some("host")).then_some(host)
 }
 
 /// A stream of a queue.
@@ -94,6 +106,19 @@ pub(crate) fn token(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subjects_of_blocks_tell_their_machine() {
+        // A queue and a machine may have the names of parts.
+        for name in ["sizes", "host", "any"] {
+            let name: QueueName = name.parse().unwrap();
+            assert_eq!(host_of(&name.work(None, 7)), None);
+            assert_eq!(host_of(&name.work(Some("lab.3"), 7)), Some("lab-3"));
+            assert_eq!(host_of(&name.work(Some("any"), 7)), Some("any"));
+            assert_eq!(host_of(&name.work(Some("host"), 7)), Some("host"));
+        }
+        assert_eq!((host_of(""), host_of("x")), (None, None));
+    }
 
     #[test]
     fn names_are_words_of_subjects() {

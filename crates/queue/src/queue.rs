@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::error::QueueError;
 use crate::link::{Link, NO_CONSUMER, NO_JETSTREAM, NO_STREAM, PAUSE, Trouble, Wire};
 use crate::messages::{CampaignRecord, read};
-use crate::names::{QueueName, Stream, token};
+use crate::names::{QueueName, Stream, of_host, token};
 
 /// A request to learn the clock takes at most this long to count.
 const MAX_CLOCK_TIME: u64 = 1_000_000_000;
@@ -89,13 +89,7 @@ impl Queue {
     /// after which a block is given to another worker.
     pub(crate) async fn consumer(&self, host: Option<&str>, lease: Duration) -> Result<(String, Duration), Trouble> {
         let stream = self.name.stream(Stream::Work);
-        let (name, filter) = match host {
-            None => (ANY.to_owned(), self.name.subject(Stream::Work, "any.*")),
-            Some(host) => {
-                let host = token(host);
-                (format!("host-{host}"), self.name.subject(Stream::Work, &format!("host.{host}.*")))
-            }
-        };
+        let (name, filter) = (consumer_name(host), self.name.subject(Stream::Work, &of_host(host, "*")));
         let info = match self.wire.api(&format!("CONSUMER.INFO.{stream}.{name}"), &Value::Null).await {
             Err(Trouble::Refused { code: NO_CONSUMER, .. }) => {
                 let config = json!({
@@ -117,25 +111,26 @@ impl Queue {
         Ok((name, lease))
     }
 
-    /// Whether the server has blocks for any worker that it gives to nobody, as one may that was killed: `blocks` of them
-    /// are in the queue. If blocks are acknowledged meanwhile it may seem so for a moment.
-    pub(crate) async fn has_stuck_blocks(&self, blocks: usize) -> Result<bool, Trouble> {
-        let subject = format!("CONSUMER.INFO.{}.{ANY}", self.name.stream(Stream::Work));
+    /// Whether the server has blocks for any worker, or for those of a machine, that it gives to nobody, as one may that
+    /// was killed: `blocks` of them are in the queue. If blocks are acknowledged meanwhile it may seem so for a moment.
+    pub(crate) async fn has_stuck_blocks(&self, host: Option<&str>, blocks: usize) -> Result<bool, Trouble> {
+        let subject = format!("CONSUMER.INFO.{}.{}", self.name.stream(Stream::Work), consumer_name(host));
         match self.wire.api(&subject, &Value::Null).await {
             Ok(info) => {
                 let count = |key: &str| info[key].as_u64().unwrap_or(0) as usize;
                 Ok(count("num_pending") + count("num_ack_pending") < blocks)
             }
-            Err(Trouble::Refused { code: NO_CONSUMER, .. }) => Ok(true),
+            // Workers of a machine make its consumer when they start.
+            Err(Trouble::Refused { code: NO_CONSUMER, .. }) => Ok(host.is_none()),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Makes the server give out all blocks for any worker again.
-    pub(crate) async fn give_out_again(&self, lease: Duration) -> Result<(), Trouble> {
-        let subject = format!("CONSUMER.DELETE.{}.{ANY}", self.name.stream(Stream::Work));
+    /// Makes the server give out all these blocks again.
+    pub(crate) async fn give_out_again(&self, host: Option<&str>, lease: Duration) -> Result<(), Trouble> {
+        let subject = format!("CONSUMER.DELETE.{}.{}", self.name.stream(Stream::Work), consumer_name(host));
         match self.wire.api(&subject, &Value::Null).await {
-            Ok(_) | Err(Trouble::Refused { code: NO_CONSUMER, .. }) => self.consumer(None, lease).await.map(drop),
+            Ok(_) | Err(Trouble::Refused { code: NO_CONSUMER, .. }) => self.consumer(host, lease).await.map(drop),
             Err(trouble) => Err(trouble),
         }
     }
@@ -243,6 +238,11 @@ impl Queue {
     pub(crate) fn removed(&self) -> QueueError {
         QueueError::Removed { server: self.wire.server.to_string(), queue: self.name.to_string() }
     }
+}
+
+/// The name of the consumer of the blocks for any worker, or for those of a machine.
+fn consumer_name(host: Option<&str>) -> String {
+    host.map_or_else(|| ANY.to_owned(), |host| format!("host-{}", token(host)))
 }
 
 /// The last part of a subject.

@@ -1,7 +1,7 @@
 //! The analysis of variance of a score, and the differences of means.
 
 use bellows_stats::anova::{Adjustment, AnovaError, CommonContrast, MAX_MEANS};
-use bellows_stats::{Anova, Bootstrap, Factor, Model, anova, bootstrap_ratio, dunn, holm, median, welch};
+use bellows_stats::{Anova, Bootstrap, Factor, Model, anova_within, bootstrap_ratio, dunn, holm, median, welch};
 
 use crate::model::{Analysis, Contrast, Contrasts, Term};
 use crate::table::{Groups, Table};
@@ -44,7 +44,7 @@ pub(crate) fn analyse(table: &Table, by: usize) -> Result<Analysed, String> {
             continue;
         }
         let Ok(model) = Model::new(terms, table.factors.len()) else { continue };
-        match anova(&table.scores, &table.factors, &model) {
+        match anova_within(&table.scores, &table.factors, &model, table.machines.as_ref()) {
             Ok(found) => return Ok(Analysed { summary: summary(&found), found }),
             // Another model may leave something for the noise.
             Err(
@@ -91,6 +91,8 @@ fn summary(found: &Anova) -> Analysis {
         df: found.residual_df,
         deviation: found.residual_mean_square().sqrt(),
         is_balanced: found.is_balanced,
+        machines: found.blocks(),
+        machine_df: found.block_df,
     }
 }
 
@@ -176,6 +178,8 @@ fn compared(found: &Anova, term: &str, present: &[Place], labels: &[String]) -> 
             levels: [one, other],
             label: format!("{} \u{2212} {}", labels[one], labels[other]),
             combinations: it.combinations,
+            is_confounded: it.is_confounded,
+            error: it.error,
             difference: it.difference,
             low: it.low,
             high: it.high,

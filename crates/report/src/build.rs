@@ -8,7 +8,7 @@ use crate::axis::Axis;
 use crate::confirm::confirmation;
 use crate::course::course;
 use crate::distributions::distributions;
-use crate::findings::{About, failures, statement, warnings};
+use crate::findings::{About, failures, machines, statement, warnings};
 use crate::matrix::matrix;
 use crate::model::{Distributions, LevelScores, Reason, Report, Section, Split};
 use crate::source::{ReportError, Source};
@@ -132,7 +132,8 @@ fn section(table: Table, results: &Results, id: String, by: Option<usize>, facto
     let mut findings = vec![failures(table.scores.len(), &reasons)];
     let mut cautions: Vec<String> = unanalysed.into_iter().collect();
     if let Some((by, analysed)) = compared {
-        let about = About { table: &table, factor: table.factors[by].name(), labels: &labels, levels: &levels };
+        let about = About { table: &table, factor: table.factors[by].name(), labels: &labels };
+        findings.extend(machines(&table, analysed));
         match &differences {
             Some(contrasts) => findings.extend(about.differences(contrasts, analysed)),
             None => cautions.push(format!(
@@ -142,7 +143,8 @@ fn section(table: Table, results: &Results, id: String, by: Option<usize>, facto
             )),
         }
         findings.extend(splits.iter().flat_map(|split| about.within(split, analysed)));
-        cautions.extend(warnings(&table, analysed));
+        let of_splits = splits.iter().filter_map(|split| split.contrasts.as_ref());
+        cautions.extend(warnings(&table, analysed, differences.iter().chain(of_splits)));
     }
     if others.len() > MAX_SPLITS {
         let left = listed_names(&table, &others[MAX_SPLITS..]);

@@ -119,14 +119,15 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
 }
 
 fn estimate(it: &Estimate, unit: &str) -> String {
-    let Estimate { difference, low, high, confidence, p, df, runs: [one, other], .. } = it;
+    let Estimate { difference, low, high, confidence, p, df, machines, runs: [one, other], .. } = it;
     format!(
-        "{} ({} percent confidence, {}, {} and {} runs, {} degrees of freedom)",
+        "{} ({} percent confidence, {}, {} and {} runs{}, {} degrees of freedom)",
         words::estimate(*difference, *low, *high, unit),
         percent(*confidence),
         probability(*p),
         one,
         other,
+        if *machines > 1 { format!(" less what differs between {machines} machines") } else { String::new() },
         whole(*df),
     )
 }

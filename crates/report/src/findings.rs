@@ -2,11 +2,11 @@
 
 use bellows_campaign::Better;
 use bellows_stats::check_assumptions;
-use bellows_stats::power::{Comparison, smallest_effect};
+use bellows_stats::power::smallest_difference;
 
 use crate::analysis::{Analysed, CONFIDENCE};
 use crate::course::SIGNIFICANCE;
-use crate::model::{Contrast, Contrasts, LevelScores, Reason, Split};
+use crate::model::{Contrast, Contrasts, Reason, Split};
 use crate::table::Table;
 use crate::words::{counted, estimate, listed, number, percent, probability, quoted, sentence, with_unit};
 
@@ -21,7 +21,6 @@ pub(crate) struct About<'t> {
     pub(crate) table: &'t Table,
     pub(crate) factor: &'t str,
     pub(crate) labels: &'t [String],
-    pub(crate) levels: &'t [LevelScores],
 }
 
 impl About<'_> {
@@ -92,13 +91,11 @@ impl About<'_> {
         with_unit(text, &self.table.unit)
     }
 
-    /// The difference that these runs would have shown.
+    /// The difference that the runs would have shown between any two levels that show none.
     fn detectable(&self, contrasts: &Contrasts, analysed: &Analysed) -> Option<f64> {
-        let scored: Vec<f64> = self.levels.iter().map(|level| level.scored as f64).filter(|runs| *runs > 0.0).collect();
-        let each = scored.len() as f64 / scored.iter().map(|runs| 1.0 / runs).sum::<f64>();
+        let errors = contrasts.rows.iter().filter(|row| !is_shown(row)).map(|row| row.error);
         let significance = (1.0 - CONFIDENCE) / contrasts.comparisons as f64;
-        let effect = smallest_effect(Comparison::TwoSamples, (each as u64).max(2), significance, POWER).ok()?;
-        Some(effect * analysed.summary.deviation).filter(|effect| effect.is_finite())
+        smallest_difference(errors.reduce(f64::max)?, analysed.summary.df, significance, POWER).ok()
     }
 
     /// The sentences about the differences within the levels of another factor.
@@ -137,6 +134,42 @@ impl About<'_> {
         let numbers = estimate(row.difference, row.low, row.high, &self.table.unit);
         format!("{panel}: {one} \u{2212} {other} {numbers} ({})", probability(row.p))
     }
+}
+
+/// What was done about several machines, as a sentence.
+pub(crate) fn machines(table: &Table, analysed: &Analysed) -> Option<String> {
+    let machines = table.machines.as_ref()?;
+    let count = match analysed.summary.machines {
+        1 => machines.levels().len(),
+        count => count,
+    };
+    let machines = counted(count, "machine", "machines");
+    Some(match analysed.summary.machine_df {
+        0 => format!(
+            "The runs are of {machines}. What differs between them is part of the noise, because there are more than 256, or no combination, or too \
+             few runs, were made on several of them."
+        ),
+        _ => format!(
+            "The runs are of {machines}. What a machine adds to all scores is taken out of the differences, their \
+             intervals and the analysis of variance: the machine is a term of the model."
+        ),
+    })
+}
+
+/// Differences that may be those of machines.
+fn confounded<'c>(contrasts: impl Iterator<Item = &'c Contrasts>) -> Option<String> {
+    let (mut all, mut confounded) = (0, 0);
+    for row in contrasts.flat_map(|contrasts| &contrasts.rows) {
+        all += 1;
+        confounded += usize::from(row.is_confounded);
+    }
+    let what = format!("{confounded} of {}", counted(all, "difference", "differences"));
+    (confounded > 0).then(|| {
+        format!(
+            "{what} may be one of machines: no combination was run on machines of both sides. Make runs of all \
+             combinations on each machine."
+        )
+    })
 }
 
 /// Whether a difference shows: its interval excludes 0.
@@ -190,19 +223,42 @@ pub(crate) fn failures(runs: usize, reasons: &[Reason]) -> String {
     }
 }
 
+/// Which tests that assume less the tables have beside the analysis' own, as a sentence.
+fn others_beside<'c>(contrasts: impl Iterator<Item = &'c Contrasts> + Clone) -> Option<String> {
+    let rows = || contrasts.clone().flat_map(|contrasts| &contrasts.rows);
+    let tests = [
+        (rows().any(|row| row.welch_p.is_some()), "Welch\u{2019}s test"),
+        (rows().any(|row| row.dunn_p.is_some()), "ranks (Dunn)"),
+    ];
+    let tests: Vec<String> =
+        tests.into_iter().filter(|(is_there, _)| *is_there).map(|(_, test)| test.to_owned()).collect();
+    let mut methods: Vec<String> =
+        contrasts.clone().map(|contrasts| format!("{}\u{2019}s", contrasts.method)).collect();
+    methods.sort_unstable();
+    methods.dedup();
+    (!tests.is_empty() && !methods.is_empty()).then(|| {
+        format!(
+            "The tables have p by {} beside {}: where all agree, the conclusion does not rest on these assumptions.",
+            listed(&tests),
+            methods.join(" or ")
+        )
+    })
+}
+
 /// Assumptions that do not hold and what to use instead.
-pub(crate) fn warnings(table: &Table, analysed: &Analysed) -> Vec<String> {
+pub(crate) fn warnings<'c>(
+    table: &Table,
+    analysed: &Analysed,
+    contrasts: impl Iterator<Item = &'c Contrasts> + Clone,
+) -> Vec<String> {
     let mut warnings: Vec<String> = check_assumptions(&analysed.found, &table.scores, None, SIGNIFICANCE)
         .iter()
         .map(|warning| sentence(&warning.to_string()))
         .collect();
     if !warnings.is_empty() {
-        warnings.push(
-            "The tables have p by Welch\u{2019}s test and by ranks (Dunn) beside Tukey\u{2019}s: where all three agree, \
-             the conclusion does not rest on these assumptions."
-                .to_owned(),
-        );
+        warnings.extend(others_beside(contrasts.clone()));
     }
+    warnings.extend(confounded(contrasts));
     if !analysed.summary.is_balanced {
         warnings.push(
             "The combinations have different numbers of scores, or some have none. So each difference is the mean of \

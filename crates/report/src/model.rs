@@ -173,6 +173,11 @@ pub struct Analysis {
     pub deviation: f64,
     /// Whether all combinations have the same number of scores.
     pub is_balanced: bool,
+    /// The number of machines whose differences were taken out of the scores: an additive term of the model. 1 if one made
+    /// all runs, or if they are part of the noise.
+    pub machines: usize,
+    /// The degrees of freedom of these differences.
+    pub machine_df: usize,
 }
 
 /// A term of an analysis of variance.
@@ -218,8 +223,12 @@ pub struct Contrast {
     pub label: String,
     /// The number of combinations of the other factors that both levels have, over which the difference is a mean.
     pub combinations: usize,
+    /// Whether the difference may be one of machines, because no combination was run on machines of both sides.
+    pub is_confounded: bool,
     /// The difference, in the unit of the score.
     pub difference: f64,
+    /// Its standard error.
+    pub error: f64,
     /// Lower end of the simultaneous interval.
     pub low: f64,
     /// Upper end of the interval.

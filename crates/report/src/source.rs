@@ -1,18 +1,17 @@
 //! Where results come from: a campaign file, a results folder, or a table in CSV; and what is known about their runs.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bellows_campaign::{
-    Campaign, Diagnostics, ImportError, Info, JOURNAL, JournalError, Register, Results, Verdict, each_row, import_file,
-    load, verdicts,
+    Campaign, Diagnostics, Evidence, ImportError, Info, JOURNAL, JournalError, Results, Verdict, import_file, load,
+    verdicts_of,
 };
 use serde_json::Value;
 
 use crate::model::{FactorSummary, LevelSummary, Setup};
-use crate::tally::{RunsOfTable, Tallies};
+use crate::tally::{RunsOfTable, named};
 use crate::words;
 
 /// The campaign file within a results folder.
@@ -143,14 +142,15 @@ impl Source {
     /// Reads a results folder, with the campaign that states the hypotheses; without it those that are registered.
     fn read(folder: &Path, campaign: Option<Campaign>) -> Result<Source, ReportError> {
         let info = Info::read(folder)?;
-        let results = Results::read(folder)?;
-        let mut tallies = Tallies::default();
-        each_row(folder, |row| tallies.add(&row))?;
+        let campaign = campaign.map(|campaign| with_versions(campaign, &info));
+        campaign.iter().try_for_each(|campaign| Info::check_results(folder, campaign))?;
+        let evidence = Evidence::read(folder)?;
         let (verdicts, unconfirmed) = match campaign {
-            Some(campaign) => (verdicts(folder, &with_versions(campaign, &info))?, None),
+            Some(campaign) => (verdicts_of(&evidence, &campaign), None),
             None if info.imported.is_some() => (Vec::new(), Some(UNCONFIRMED_TABLE.to_owned())),
-            None => registered(folder, &info)?,
+            None => registered(folder, &evidence, &info),
         };
+        let results = evidence.into_results();
         let none = "The campaign states no hypothesis, so nothing here is confirmed. To confirm what the exploration \
                     suggests, state it as [[hypothesis]] in the campaign file, run `bellows campaign register`, and \
                     make new runs.";
@@ -164,10 +164,10 @@ impl Source {
             // An imported campaign has none: its file only states factors and scores.
             command: if info.imported.is_some() { None } else { command(&info.canonical) },
             hash: Some(info.hash.to_string()),
-            machines: tallies.machines.named(),
-            processors: tallies.processors.named(),
-            kernels: tallies.kernels.named(),
-            versions: tallies.versions.named(),
+            machines: named(&results.observed.machines),
+            processors: named(&results.observed.processors),
+            kernels: named(&results.observed.kernels),
+            versions: named(&results.observed.versions),
             ..Setup::default()
         };
         Ok(Source { path: folder.to_owned(), results, info: Some(info), verdicts, setup, unconfirmed })
@@ -176,21 +176,9 @@ impl Source {
     /// What was run, on what, and when.
     pub(crate) fn setup(&self) -> Setup {
         let results = &self.results;
-        // Each run has a row for each score.
-        let runs: BTreeSet<_> = results.runs.iter().collect();
-        let run_of = |row: &usize| results.runs.get(*row);
-        let failed: BTreeSet<_> =
-            (0..results.len()).filter(|row| results.scores[*row].is_nan()).filter_map(|row| run_of(&row)).collect();
-        let disturbed: BTreeSet<_> =
-            (0..results.len()).filter(|row| results.disturbed[*row]).filter_map(|row| run_of(&row)).collect();
-        let mut ids = results.ids.clone();
-        ids.sort_unstable();
-        ids.dedup();
-        let counts = match runs.is_empty() {
+        let counts = match results.runs.is_empty() {
             true => RunsOfTable::of(results),
-            false => {
-                RunsOfTable { runs: runs.len(), failed: failed.len(), disturbed: disturbed.len(), blocks: ids.len() }
-            }
+            false => RunsOfTable::of_journal(results),
         };
         let starts = (0..results.starts.len()).min_by_key(|row| results.starts[*row]);
         let ends = (0..results.starts.len()).max_by_key(|row| results.starts[*row]);
@@ -259,19 +247,19 @@ fn with_versions(mut campaign: Campaign, info: &Info) -> Campaign {
 }
 
 /// The verdicts of all registered hypotheses, by the campaign file in the folder; or why there are none.
-fn registered(folder: &Path, info: &Info) -> Result<(Vec<Verdict>, Option<String>), ReportError> {
-    let register = Register::read(folder)?;
+fn registered(folder: &Path, evidence: &Evidence, info: &Info) -> (Vec<Verdict>, Option<String>) {
+    let register = evidence.register();
     if register.records().is_empty() {
         let none = "No hypothesis is registered, so nothing here is confirmed. Name the campaign file instead of its \
                     results folder to see what the runs say of those that it states. To confirm what the exploration \
                     suggests, state it as [[hypothesis]] there, run `bellows campaign register`, and make new runs.";
-        return Ok((Vec::new(), Some(none.to_owned())));
+        return (Vec::new(), Some(none.to_owned()));
     }
     match load(&folder.join(CAMPAIGN)) {
         Ok(loaded) => {
             let hypotheses = register.records().iter().map(|record| record.hypothesis.clone()).collect();
             let campaign = with_versions(Campaign { hypotheses, ..loaded.campaign }, info);
-            Ok((verdicts(folder, &campaign)?, None))
+            (verdicts_of(evidence, &campaign), None)
         }
         Err(_) => {
             let number = words::counted(register.records().len(), "hypothesis is", "hypotheses are");
@@ -279,7 +267,7 @@ fn registered(folder: &Path, info: &Info) -> Result<(Vec<Verdict>, Option<String
                 "{number} registered, but not tested here, because {CAMPAIGN} in the results folder cannot be read: \
                  name the campaign file instead of the folder."
             );
-            Ok((Vec::new(), Some(why)))
+            (Vec::new(), Some(why))
         }
     }
 }

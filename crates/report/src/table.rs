@@ -21,6 +21,8 @@ pub(crate) struct Table {
     pub(crate) scores: Vec<f64>,
     pub(crate) ids: Vec<u32>,
     pub(crate) disturbed: Vec<bool>,
+    /// The machine of each run, if several made those that have a score.
+    pub(crate) machines: Option<Factor>,
     /// The number of each run's reason of failure in the results.
     pub(crate) failure: Vec<u32>,
     /// Whether the order is that of the starts, not that of a file.
@@ -250,8 +252,18 @@ fn table(results: &Results, info: Option<&Info>, Rows { measure, unit, rows }: R
         ids: rows.iter().map(|row| results.ids[at(row)]).collect(),
         disturbed: rows.iter().map(|row| results.disturbed[at(row)]).collect(),
         failure: rows.iter().map(|row| results.failure[at(row)]).collect(),
+        machines: machines(results, &rows),
         is_timed: !results.starts.is_empty(),
     }
+}
+
+/// The machine of each row, if several made those that have a score.
+fn machines(results: &Results, rows: &[u32]) -> Option<Factor> {
+    let codes: Vec<u32> = rows.iter().map(|row| results.machine.get(*row as usize).copied()).collect::<Option<_>>()?;
+    let mut scored = rows.iter().zip(&codes).filter(|(row, _)| results.scores[**row as usize].is_finite());
+    let (_, first) = scored.next()?;
+    let has_several = scored.any(|(_, machine)| machine != first);
+    has_several.then(|| Factor::with_levels("machine", results.machines.all().to_vec(), codes).ok()).flatten()
 }
 
 /// A factor with the levels that these rows have, in the campaign's order; those of tables, whose rows are in random

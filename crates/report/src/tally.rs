@@ -1,8 +1,8 @@
 //! Counts of runs, and of the names of their machines and programs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use bellows_campaign::{Results, Row};
+use bellows_campaign::{Counts, Results};
 
 use crate::model::Tally;
 use crate::words;
@@ -10,56 +10,16 @@ use crate::words;
 /// Maximum number of names in a list of machines or versions.
 const MAX_TALLIES: usize = 12;
 
-/// How often names occur.
-#[derive(Default)]
-pub(crate) struct Names(BTreeMap<String, usize>);
-
-impl Names {
-    fn add(&mut self, name: &str) {
-        match self.0.get_mut(name) {
-            Some(runs) => *runs += 1,
-            None => drop(self.0.insert(name.to_owned(), 1)),
-        }
+/// The names with the most runs, and the sum of the others.
+pub(crate) fn named(counts: &Counts) -> Vec<Tally> {
+    let mut all: Vec<Tally> = counts.iter().map(|(name, runs)| Tally { name: words::label(name), runs }).collect();
+    all.sort_by(|one, other| other.runs.cmp(&one.runs).then(one.name.cmp(&other.name)));
+    if all.len() > MAX_TALLIES {
+        let others = all.split_off(MAX_TALLIES - 1);
+        let runs = others.iter().map(|tally| tally.runs).sum();
+        all.push(Tally { name: format!("{} others", words::count(others.len())), runs });
     }
-
-    /// The names with the most runs, and the sum of the others.
-    pub(crate) fn named(self) -> Vec<Tally> {
-        let mut all: Vec<Tally> =
-            self.0.into_iter().map(|(name, runs)| Tally { name: words::label(&name), runs }).collect();
-        all.sort_by(|one, other| other.runs.cmp(&one.runs).then(one.name.cmp(&other.name)));
-        if all.len() > MAX_TALLIES {
-            let others = all.split_off(MAX_TALLIES - 1);
-            let runs = others.iter().map(|tally| tally.runs).sum();
-            all.push(Tally { name: format!("{} others", words::count(others.len())), runs });
-        }
-        all
-    }
-}
-
-/// What rows say of machines and programs.
-#[derive(Default)]
-pub(crate) struct Tallies {
-    pub(crate) machines: Names,
-    pub(crate) processors: Names,
-    pub(crate) kernels: Names,
-    pub(crate) versions: Names,
-}
-
-impl Tallies {
-    /// Counts a row. Rows of imported results do not name their machine.
-    pub(crate) fn add(&mut self, row: &Row) {
-        let machine = &row.machine;
-        if !machine.host.is_empty() {
-            self.machines.add(&machine.host);
-        }
-        if !machine.cpu.is_empty() || !machine.cpus.is_empty() {
-            self.processors.add(&format!("{}, processors {}", machine.cpu, machine.cpus));
-        }
-        if !machine.os.is_empty() {
-            self.kernels.add(&machine.os);
-        }
-        row.versions.iter().for_each(|(program, version)| self.versions.add(&format!("{program}: {version}")));
-    }
+    all
 }
 
 /// Numbers of runs in a table, whose rows are scores.
@@ -72,15 +32,28 @@ pub(crate) struct RunsOfTable {
 }
 
 impl RunsOfTable {
+    /// Counts the runs of a journal, whose rows follow one another.
+    pub(crate) fn of_journal(results: &Results) -> RunsOfTable {
+        let mut counts = RunsOfTable::default();
+        let mut row = 0;
+        for run in results.runs.chunk_by(|one, other| one == other) {
+            let rows = row..row + run.len();
+            row = rows.end;
+            counts.runs += 1;
+            counts.failed += usize::from(results.scores[rows.clone()].iter().any(|score| score.is_nan()));
+            counts.disturbed += usize::from(results.disturbed[rows].iter().any(|is_disturbed| *is_disturbed));
+        }
+        counts.blocks = ids(results).len();
+        counts
+    }
+
     /// Counts runs: each has at most one row for each score, and one row if it failed before its scores were known.
     /// Where repetitions have no numbers of their own, those of a combination are as many as the rows of a score.
     pub(crate) fn of(results: &Results) -> RunsOfTable {
         // For each combination and id: for each score the number of rows, of those without a score, of disturbed ones.
         let mut known: HashMap<(Vec<u32>, u32), Vec<[usize; 3]>> = HashMap::new();
         let nameless = results.measures.all().iter().position(String::is_empty);
-        let mut ids: Vec<u32> = results.ids.clone();
-        ids.sort_unstable();
-        ids.dedup();
+        let ids = ids(results);
         for row in 0..results.len() {
             let codes = results.factors.iter().map(|factor| factor.rows[row]).collect();
             let counts = known.entry((codes, results.ids[row])).or_default();
@@ -105,6 +78,14 @@ impl RunsOfTable {
         let [runs, failed, disturbed] = sums;
         RunsOfTable { runs, failed, disturbed, blocks: if ids.len() > 1 { ids.len() } else { most } }
     }
+}
+
+/// The numbers of repetitions.
+fn ids(results: &Results) -> Vec<u32> {
+    let mut ids = results.ids.clone();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! | Do two samples differ? | [`welch`] in their means, [`rank_sum`] in their ranks |
 //! | Do the two of each pair differ? | [`paired`](fn@paired) in their mean, [`signed_rank`] in their ranks |
 //! | Do several samples differ, and which? | [`kruskal_wallis`] and [`dunn`] |
-//! | Which factors matter, and which of their levels differ? | [`anova`](fn@anova) and [`Anova::tukey`]; unbalanced, [`Anova::common_contrasts`] |
+//! | Which factors matter, and which of their levels differ? | [`anova`](fn@anova) and [`Anova::tukey`]; unbalanced, [`Anova::common_contrasts`]; on several machines, [`anova_in_blocks`] |
 //! | Do the assumptions hold? | [`check_assumptions`], which says what to use instead |
 //! | What if I test several hypotheses? | [`holm`] and [`bonferroni`] |
 //! | How many runs are needed? | [`power`] |
@@ -31,7 +31,7 @@ pub mod power;
 mod ranks;
 mod welch;
 
-pub use anova::{Anova, AnovaError, Factor, Model, anova};
+pub use anova::{Anova, AnovaError, Factor, Model, anova, anova_in_blocks, anova_within};
 pub use bootstrap::{Bootstrap, bootstrap_median, bootstrap_ratio, bootstrap_ratio_of_pairs, ratio_of_medians};
 pub use checks::{Assumption, Drift, ShapiroWilk, Warning, brown_forsythe, check_assumptions, drift, shapiro_wilk};
 pub use density::{Bandwidth, Density, DensityError, nrd0, sheather_jones};

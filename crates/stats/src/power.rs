@@ -101,6 +101,23 @@ pub fn smallest_effect(comparison: Comparison, runs: u64, significance: f64, pow
     high.map(|high| root(excess, 0.0, high)).ok_or(PowerError::Power(power))
 }
 
+/// The smallest difference that a two-sided t test finds with this power, given the standard error of the difference and
+/// its degrees of freedom, in the unit of the error.
+///
+/// # Errors
+///
+/// [`PowerError`] names the argument without sense.
+pub fn smallest_difference(error: f64, df: f64, significance: f64, power: f64) -> Result<f64, PowerError> {
+    check(significance, power)?;
+    check_effect(error)?;
+    if df.is_nan() || df <= 0.0 {
+        return Err(PowerError::TooFewRuns(1));
+    }
+    let excess = |shift: f64| power_of_shift(df, shift, significance) - power;
+    let high = (0..=10).map(|exponent| 2f64.powi(exponent)).find(|&shift| excess(shift) > 0.0);
+    high.map(|high| error * root(excess, 0.0, high)).ok_or(PowerError::Power(power))
+}
+
 /// The probability that an analysis of variance finds that the groups differ, with this many runs of each.
 ///
 /// # Errors
@@ -130,6 +147,11 @@ fn power_of_t(comparison: Comparison, runs: f64, effect: f64, significance: f64)
         Comparison::TwoSamples => (2.0 * (runs - 1.0), (runs / 2.0).sqrt() * effect),
         Comparison::Pairs => (runs - 1.0, runs.sqrt() * effect),
     };
+    power_of_shift(df, shift, significance)
+}
+
+/// The power of a two-sided t test, given the true difference over its standard error.
+fn power_of_shift(df: f64, shift: f64, significance: f64) -> f64 {
     let limit = StudentT { df }.upper_quantile(significance / 2.0);
     let statistic = NoncentralT { df, shift };
     (statistic.upper_tail(limit) + statistic.lower_tail(-limit)).min(1.0)
@@ -192,6 +214,22 @@ fn check_groups(groups: Groups) -> Result<(), PowerError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_smallest_difference_is_the_smallest_effect_of_two_samples() {
+        for runs in [2, 5, 30, 1_000] {
+            for significance in [0.05, 0.001] {
+                let error = 3.0 * (2.0 / runs as f64).sqrt();
+                let df = 2.0 * (runs as f64 - 1.0);
+                let effect = smallest_effect(Comparison::TwoSamples, runs, significance, 0.8).unwrap();
+                let found = smallest_difference(error, df, significance, 0.8).unwrap();
+                assert!((found - 3.0 * effect).abs() < 1e-9 * found, "{runs} {found} {effect}");
+            }
+        }
+        assert_eq!(smallest_difference(0.0, 8.0, 0.05, 0.8), Err(PowerError::Effect(0.0)));
+        assert_eq!(smallest_difference(1.0, 0.0, 0.05, 0.8), Err(PowerError::TooFewRuns(1)));
+        assert!(smallest_difference(1.0, 1.0, 1e-9, 0.8).is_err(), "more than 1,024 standard errors");
+    }
 
     #[test]
     fn questions_without_sense_have_errors() {

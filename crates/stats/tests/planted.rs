@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 
 use bellows_stats::distribution::{Distribution, StudentizedRange};
 use bellows_stats::power::{Comparison, runs_needed};
-use bellows_stats::{Factor, Model, anova, paired, paired_in_sets, rank_sum, signed_rank, welch};
+use bellows_stats::{Factor, Model, anova, anova_in_blocks, paired, paired_in_sets, rank_sum, signed_rank, welch};
 use fastrand::Rng;
 
 const CAMPAIGNS: usize = 10_000;
@@ -177,6 +177,66 @@ fn blocks_take_drift_away() {
     let blocked = campaign.model("block + version");
     let percent = campaign.found(Noise::Drifting, 0.0, |scores| campaign.p_of_version(scores, &blocked) < SIGNIFICANCE);
     assert!((4.0..=6.0).contains(&percent), "{percent} percent");
+}
+
+/// A campaign on machines that differ by three standard deviations of the noise. Each has made some blocks, and some of
+/// their runs have failed.
+struct OnMachines {
+    campaign: Campaign,
+    machines: Factor,
+    model: Model,
+}
+
+impl OnMachines {
+    fn new(blocks: usize) -> OnMachines {
+        let campaign = Campaign::new(2, blocks);
+        // The first machine has made most blocks, the last one a few.
+        let machine = |run: usize| (run / 2 % 7).saturating_sub(3).div_ceil(2);
+        let machines = Factor::new("machine", (0..2 * blocks).map(|run| machine(run).to_string()));
+        let model = campaign.model("version");
+        OnMachines { campaign, machines, model }
+    }
+
+    /// What campaigns report: the percentage of those with an effect with the machines in the model, and without.
+    fn found(&self, noise: Noise, effect: f64, failed: f64) -> [f64; 2] {
+        let mut failures = Rng::with_seed(7);
+        let mut without = 0;
+        let with = self.campaign.found(noise, effect, |scores| {
+            let on_machine = |(score, machine): (&f64, &u32)| match failures.f64() < failed {
+                true => f64::NAN,
+                false => score + 3.0 * f64::from(*machine),
+            };
+            let scores: Vec<f64> = scores.iter().zip(self.machines.codes()).map(on_machine).collect();
+            let found = anova_in_blocks(&scores, &self.campaign.factors, &self.model, &self.machines).unwrap();
+            without += u32::from(self.campaign.p_of_version(&scores, &self.model) < SIGNIFICANCE);
+            let contrast = &found.common_contrasts("version", &[(1, 0)], 1.0 - SIGNIFICANCE).unwrap().contrasts[0];
+            assert_eq!(contrast.p < SIGNIFICANCE, contrast.low > 0.0 || contrast.high < 0.0);
+            contrast.p < SIGNIFICANCE
+        });
+        [with, f64::from(without) * 100.0 / CAMPAIGNS as f64]
+    }
+}
+
+#[test]
+fn machines_do_not_feign_an_effect() {
+    let campaign = OnMachines::new(21);
+    for noise in SHAPES {
+        for failed in [0.0, 0.1] {
+            let [percent, _] = campaign.found(noise, 0.0, failed);
+            assert!((noise.least()..=6.0).contains(&percent), "{noise:?}, {failed} failed: {percent} percent");
+        }
+    }
+}
+
+#[test]
+fn machines_do_not_hide_an_effect() {
+    let runs = runs_needed(Comparison::TwoSamples, 1.0, SIGNIFICANCE, POWER).unwrap();
+    let campaign = OnMachines::new(runs as usize);
+    for noise in SHAPES.into_iter().filter(|noise| *noise != Noise::Drifting) {
+        let [percent, without] = campaign.found(noise, 1.0, 0.0);
+        assert!((78.0..=90.0).contains(&percent), "{noise:?}: {percent} percent with {runs} runs");
+        assert!(without < 40.0, "{noise:?}: {without} percent find it without the machines in the model");
+    }
 }
 
 /// Any report among all comparisons of four versions counts.

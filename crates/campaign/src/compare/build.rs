@@ -16,6 +16,12 @@ use crate::template::{Placeholder, Template, Value};
 /// The name of the working tree, besides `.`.
 const WORKING_TREE: &str = "working tree";
 
+/// What the content of a revision begins with, before its tree.
+const TREE: &str = "tree ";
+
+/// What stands before the toolchain in the content of a revision.
+const TOOLCHAIN: &str = " toolchain ";
+
 /// The folders of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Folders<'f> {
@@ -47,7 +53,11 @@ pub fn build_versions(
         return if old.or(new).is_none() { Ok(()) } else { Err(CompareError::NoBuilds { factor }) };
     };
     let store = Store::open(folders.builds)?;
-    let finder = Finder { repository: Repository::of(&loaded.folder), folders, store: &store };
+    let toolchain = || match &spec.toolchain {
+        Some(command) => store.toolchain(command, &loaded.folder, stop).map(Some),
+        None => Ok(None),
+    };
+    let finder = Finder { repository: Repository::of(&loaded.folder), folders, store: &store, toolchain: &toolchain };
     let old = old.map_or_else(|| finder.base(&spec), |name| Ok(name.to_owned()))?;
     let names = [old.as_str(), new.unwrap_or(".")];
     let found = [finder.find("OLD", names[0])?, finder.find("NEW", names[1])?];
@@ -90,6 +100,8 @@ struct Finder<'f> {
     repository: Result<Repository, Reason>,
     folders: &'f Folders<'f>,
     store: &'f Store,
+    /// The hash of what the toolchain says, which finished programs do not need.
+    toolchain: &'f dyn Fn() -> Result<Option<String>, CompareError>,
 }
 
 impl Finder<'_> {
@@ -120,7 +132,7 @@ impl Finder<'_> {
             let except = [self.folders.file, self.folders.results, self.store.folder()].map(whole_path);
             let repository = self.repository.as_ref().map_err(unknown)?;
             let revision = repository.working_tree(&except, &self.store.folder().join("index"))?;
-            return Ok(Found::revision(WORKING_TREE, repository.clone(), revision));
+            return self.revision(WORKING_TREE, repository.clone(), revision);
         }
         let is_path = ["/", "./", "../"].iter().any(|start| name.starts_with(start));
         let found = match &self.repository {
@@ -130,7 +142,7 @@ impl Finder<'_> {
         };
         let path = Path::new(name);
         match found {
-            Some(Ok((repository, revision))) => Ok(Found::revision(name, repository, revision)),
+            Some(Ok((repository, revision))) => self.revision(name, repository, revision),
             Some(Err(Reason(reason))) if !path.exists() => {
                 Err(CompareError::Unknown { side, name: name.to_owned(), reason })
             }
@@ -145,6 +157,13 @@ impl Finder<'_> {
                 Ok(Found { version, kind: Kind::Path(path.to_owned()) })
             }
         }
+    }
+
+    fn revision(&self, name: &str, repository: Repository, revision: Revision) -> Result<Found, CompareError> {
+        let toolchain = (self.toolchain)()?.map_or(String::new(), |toolchain| format!("{TOOLCHAIN}{toolchain}"));
+        let content = format!("{TREE}{}{toolchain}", revision.tree);
+        let version = Version { name: name.to_owned(), commit: Some(revision.commit.clone()), content };
+        Ok(Found { version, kind: Kind::Revision(repository, revision) })
     }
 
     /// A folder that is hashed and copied has neither its own copy nor results in it.
@@ -171,11 +190,13 @@ impl Finder<'_> {
             if was.content == is.content {
                 continue;
             }
-            let tree = |version: &Version| version.content.strip_prefix("tree ").map(str::to_owned);
             let repository = self.repository.as_ref().ok();
-            let files = match (tree(was), tree(is), repository) {
-                (Some(was), Some(is), Some(repository)) => repository.changes([&was, &is]),
-                _ => Vec::new(),
+            let (files, has_other_toolchain) = match (parts(&was.content), parts(&is.content), repository) {
+                (Some((was, one)), Some((is, other)), Some(repository)) => {
+                    let files = if was == is { Vec::new() } else { repository.changes([was, is]) };
+                    (files, one != other)
+                }
+                _ => (Vec::new(), false),
             };
             let exists = |commit: &&String| repository.is_some_and(|repository| repository.revision(commit).is_ok());
             return Err(CompareError::OtherVersion(Box::new(OtherVersion {
@@ -184,19 +205,18 @@ impl Finder<'_> {
                 was: was.to_string(),
                 is: is.to_string(),
                 files,
-                commit: was.commit.as_ref().filter(exists).cloned(),
+                has_other_toolchain,
+                commit: was.commit.as_ref().filter(|commit| !has_other_toolchain && exists(commit)).cloned(),
             })));
         }
         Ok(())
     }
 }
 
-impl Found {
-    fn revision(name: &str, repository: Repository, revision: Revision) -> Found {
-        let content = format!("tree {}", revision.tree);
-        let version = Version { name: name.to_owned(), commit: Some(revision.commit.clone()), content };
-        Found { version, kind: Kind::Revision(repository, revision) }
-    }
+/// The tree of a revision's content, and its toolchain.
+fn parts(content: &str) -> Option<(&str, Option<&str>)> {
+    let tree = content.strip_prefix(TREE)?;
+    Some(tree.split_once(TOOLCHAIN).map_or((tree, None), |(tree, toolchain)| (tree, Some(toolchain))))
 }
 
 /// The whole path of a file, which need not exist.

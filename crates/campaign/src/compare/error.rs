@@ -99,6 +99,14 @@ pub enum CompareError {
         /// The file with all of its output.
         log: PathBuf,
     },
+    /// The command that tells the toolchain failed.
+    #[error("what builds are made with is not known: {why}{}; correct `toolchain` of the table [build]", last_lines(.stderr))]
+    Toolchain {
+        /// How it failed.
+        why: String,
+        /// The end of its standard error.
+        stderr: String,
+    },
     /// A version has not what the command of a run needs.
     #[error("{name} has no {what}; {help}")]
     Lacks {
@@ -129,7 +137,7 @@ pub enum CompareError {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} has results of another {side}: of {was}, but now it is {is}{}; give another folder for the results{}",
-    folder.display(), changes(.files), or_that(.side, .commit)
+    folder.display(), changes(.files, *.has_other_toolchain), or_that(.side, .commit)
 )]
 pub struct OtherVersion {
     /// The results folder.
@@ -142,7 +150,9 @@ pub struct OtherVersion {
     pub(super) is: String,
     /// The files that differ, if it is known.
     pub(super) files: Vec<String>,
-    /// The commit that the results are of, if it still exists.
+    /// Whether it was built with another toolchain.
+    pub(super) has_other_toolchain: bool,
+    /// The commit that the results are of, if that is enough to go on.
     pub(super) commit: Option<String>,
 }
 
@@ -159,8 +169,11 @@ fn last_lines(stderr: &str) -> String {
         + if last.is_empty() { "" } else { "\n" }
 }
 
-fn changes(files: &[String]) -> String {
-    if files.is_empty() { String::new() } else { format!(" (other files: {})", listed(files)) }
+fn changes(files: &[String], has_other_toolchain: bool) -> String {
+    let files = (!files.is_empty()).then(|| format!("other files: {}", listed(files)));
+    let toolchain = has_other_toolchain.then(|| "built with another toolchain".to_owned());
+    let changes: Vec<String> = files.into_iter().chain(toolchain).collect();
+    if changes.is_empty() { String::new() } else { format!(" ({})", changes.join("; ")) }
 }
 
 fn or_that(side: &str, commit: &Option<String>) -> String {

@@ -8,7 +8,9 @@
 //! | `built.json` | written when the entry is complete |
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -20,9 +22,13 @@ use super::git::{Repository, Revision};
 use crate::campaign::{Build, Command};
 use crate::folder::write_whole;
 use crate::plan::Hash;
-use crate::processes::{Ended, Processes, Stop, Surroundings};
+use crate::processes::{Ended, Finished, Processes, Stop, Surroundings};
+use crate::score::Output;
 use crate::strays::{end_strays, mark_of};
 use crate::template::{Placeholder, Value};
+
+/// The time limit of a command that tells the toolchain.
+const TOOLCHAIN_LIMIT: Duration = Duration::from_secs(60);
 
 const LOG: &str = "build.log";
 const BUILT: &str = "built.json";
@@ -157,6 +163,24 @@ impl Store {
         Ok(Made { program: program()?, ..made })
     }
 
+    /// The hash of what the command says that tells the toolchain, run in this folder.
+    pub(super) fn toolchain(&self, command: &Command, folder: &Path, stop: &Stop) -> Result<String, CompareError> {
+        let words = words(command, |_| Value::Text(String::new()));
+        let time_limit = TOOLCHAIN_LIMIT;
+        let surroundings = Surroundings { folder, environment: &[], mark: Some(&self.mark), time_limit, stop };
+        let mut processes = Processes::new();
+        let finished = processes.run(&words, &surroundings);
+        processes.end_from(0);
+        let (why, output) = outcome(finished, &words, time_limit)?;
+        match why {
+            None => Ok(Hash::of(&output.stdout.bytes).short()),
+            Some(why) => {
+                let stderr = String::from_utf8_lossy(&output.stderr.bytes).into_owned();
+                Err(CompareError::Toolchain { why, stderr })
+            }
+        }
+    }
+
     /// Runs the build command.
     fn make(
         &self,
@@ -177,10 +201,7 @@ impl Store {
                 _ => String::new(),
             })
         };
-        let words: Vec<String> = match command {
-            Command::Arguments(arguments) => arguments.iter().flat_map(|argument| argument.words(value)).collect(),
-            Command::Shell { shell } => vec!["sh".to_owned(), "-c".to_owned(), shell.shell(value)],
-        };
+        let words = words(command, value);
         let surroundings = Surroundings {
             folder: &source,
             environment: &[],
@@ -191,30 +212,45 @@ impl Store {
         let mut processes = Processes::new();
         let finished = processes.run(&words, &surroundings);
         processes.end_from(0);
-        let (why, output) = match finished {
-            Ok(finished) => {
-                let limit = build.time_limit.as_secs_f64();
-                let why = match finished.ended {
-                    Ended::Exited(0) => None,
-                    Ended::Exited(code) => Some(format!("its command ended with exit code {code}")),
-                    Ended::Killed(signal) => Some(format!("its command was ended by signal {signal}")),
-                    Ended::TimeLimit => {
-                        Some(format!("its command took longer than {limit} s, the time limit of builds"))
-                    }
-                    Ended::Stopped => return Err(CompareError::Stopped),
-                };
-                (why, finished.output)
-            }
-            Err(error) => {
-                let program = words.first().map_or("", String::as_str);
-                (Some(format!("its command `{program}` cannot be started: {error}")), Default::default())
-            }
-        };
+        let (why, output) = outcome(finished, &words, build.time_limit)?;
         let text = [b"standard output:\n", &output.stdout.bytes[..], b"\nstandard error:\n", &output.stderr.bytes];
         fs::write(&log, text.concat()).map_err(io_error("write", &log))?;
         let stderr = String::from_utf8_lossy(&output.stderr.bytes).into_owned();
         why.map_or(Ok(()), |why| Err(CompareError::Build { name: name.to_owned(), why, stderr, log }))
     }
+}
+
+/// The words of a command.
+fn words(command: &Command, value: impl Fn(&Placeholder) -> Value + Copy) -> Vec<String> {
+    match command {
+        Command::Arguments(arguments) => arguments.iter().flat_map(|argument| argument.words(value)).collect(),
+        Command::Shell { shell } => vec!["sh".to_owned(), "-c".to_owned(), shell.shell(value)],
+    }
+}
+
+/// Why a command failed, if it did, and its output.
+fn outcome(
+    finished: io::Result<Finished>,
+    words: &[String],
+    time_limit: Duration,
+) -> Result<(Option<String>, Output), CompareError> {
+    let finished = match finished {
+        Ok(finished) => finished,
+        Err(error) => {
+            let program = words.first().map_or("", String::as_str);
+            return Ok((Some(format!("its command `{program}` cannot be started: {error}")), Output::default()));
+        }
+    };
+    let why = match finished.ended {
+        Ended::Exited(0) => None,
+        Ended::Exited(code) => Some(format!("its command ended with exit code {code}")),
+        Ended::Killed(signal) => Some(format!("its command was ended by signal {signal}")),
+        Ended::TimeLimit => {
+            Some(format!("its command took longer than {} s, its time limit", time_limit.as_secs_f64()))
+        }
+        Ended::Stopped => return Err(CompareError::Stopped),
+    };
+    Ok((why, finished.output))
 }
 
 impl Drop for Store {

@@ -1,6 +1,6 @@
 //! What a result says, as a sentence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::compared::Compared;
@@ -8,6 +8,7 @@ use super::comparison::Comparison;
 use super::judge::{Conclusion, Effect, Scale, conclude};
 use super::pairs::LostPair;
 use crate::campaign::Better;
+use crate::diagnostics::listed;
 
 /// Maximum number of pairs that are named.
 const MAX_NAMED: usize = 5;
@@ -173,6 +174,31 @@ impl Comparison {
         }
     }
 
+    /// Why all scores together have no answer, if there are several.
+    fn unjudged(&self) -> Option<String> {
+        let judged: Vec<&Compared> = self.results.iter().filter(|it| it.pairs > 1).collect();
+        let is_other = |it: &&Compared| (&it.score, &it.unit) != (&judged[0].score, &judged[0].unit);
+        if !judged.iter().any(is_other) {
+            return None;
+        }
+        let names = |is_meant: &dyn Fn(&Compared) -> bool| {
+            let names = judged.iter().filter(|it| is_meant(it)).map(|it| it.score.as_str());
+            names.collect::<BTreeSet<&str>>()
+        };
+        let unknown = names(&|it| it.better.is_none());
+        if !unknown.is_empty() {
+            let (first, more) = listed_some(&unknown);
+            return Some(format!(
+                "all scores together: no answer, because the campaign does not say which are better of {first}{more}; \
+                 add `better`"
+            ));
+        }
+        let in_units = names(&|it| it.effect.is_some_and(|effect| effect.scale == Scale::Unit));
+        let (first, more) = listed_some(&in_units);
+        (!in_units.is_empty())
+            .then(|| format!("all scores together: no answer, because some scores of {first}{more} are not above 0"))
+    }
+
     /// What holds for all sentences.
     pub(super) fn foot(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let several = self.results.iter().filter(|it| it.effect.is_some()).count();
@@ -186,6 +212,9 @@ impl Comparison {
         }
         if self.results.iter().any(|it| it.better == Some(Better::Lower) && it.effect.is_some()) {
             writeln!(formatter, "faster means a lower score; percentages are those of the score")?;
+        }
+        if let Some(why) = self.unjudged() {
+            writeln!(formatter, "{why}")?;
         }
         if self.margin.is_some() && self.results.iter().any(|it| it.effect.is_some_and(|it| it.scale == Scale::Unit)) {
             writeln!(formatter, "the margin is a share, and says nothing where scores are not all above 0")?;
@@ -201,6 +230,13 @@ impl Comparison {
         }
         Ok(())
     }
+}
+
+/// The first of several names, and how many more there are.
+fn listed_some(names: &BTreeSet<&str>) -> (String, String) {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let named: Vec<&str> = names.iter().copied().take(MAX_NAMED).collect();
+    (listed(named), if more > 0 { format!(" and {more} more") } else { String::new() })
 }
 
 /// Whether the end of an interval, or a difference that would have been found, says nothing.

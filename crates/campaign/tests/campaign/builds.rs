@@ -448,3 +448,49 @@ fn builds_are_told_and_wait_for_nobody() {
     assert!(error.to_string().contains("compares the levels of `size`; leave out OLD and NEW"), "{error}");
     assert!(build_versions(&mut levels, [None, None], &folders, &Stop::new().unwrap(), &mut ()).is_ok());
 }
+
+#[test]
+fn another_toolchain_builds_the_same_content_again() {
+    let Some(project) = Project::new("another_toolchain_builds_the_same_content_again") else { return };
+    fs::write(project.folder.join("compiler"), "version 1\n").unwrap();
+    fs::write(project.folder.join(".gitignore"), "compiler\n").unwrap();
+    project.change_campaign("program = \"tool\"", "program = \"tool\"\ntoolchain = [\"cat\", \"compiler\"]");
+    project.change_campaign("repeats = 6", "repeats = 1");
+    let sides = [Some("v1"), Some("v2")];
+    let found = project.compare(sides);
+    let contents = found.versions.clone().unwrap().map(|version| version.content);
+    assert!(contents.iter().all(|content| content.contains(" toolchain ")) && contents[0] != contents[1]);
+    assert_eq!(project.count(), 2);
+    project.compare(sides);
+    assert_eq!(project.count(), 2, "the same toolchain has built them");
+    fs::write(project.folder.join("compiler"), "version 2\n").unwrap();
+    let error = project.error(sides);
+    assert!(
+        error.contains("results of another OLD: of v1") && error.contains("built with another toolchain"),
+        "{error}"
+    );
+    assert!(!error.contains("go on with OLD"), "{error}");
+    fs::remove_dir_all(project.results()).unwrap();
+    project.compare(sides);
+    assert_eq!(project.count(), 4);
+    // Both builds are kept.
+    fs::write(project.folder.join("compiler"), "version 1\n").unwrap();
+    fs::remove_dir_all(project.results()).unwrap();
+    let again = project.compare(sides);
+    assert_eq!((project.count(), again.versions.unwrap().map(|version| version.content)), (4, contents));
+    // An A/A check has one toolchain.
+    fs::remove_dir_all(project.results()).unwrap();
+    assert!(project.compare([Some("v1"), Some("v1")]).is_same);
+    // Finished programs do not need it.
+    fs::remove_file(project.folder.join("compiler")).unwrap();
+    fs::remove_dir_all(project.results()).unwrap();
+    let error = project.error(sides);
+    assert!(
+        error.contains("exit code 1") && error.contains("cat:") && error.contains("correct `toolchain`"),
+        "{error}"
+    );
+    assert!(project.built([Some("/bin/true"), Some("/bin/false")]).is_ok());
+    project.change_campaign("toolchain = [\"cat\"", "toolchain = [\"no-such-compiler\"");
+    let error = project.error(sides);
+    assert!(error.contains("`no-such-compiler` cannot be started"), "{error}");
+}

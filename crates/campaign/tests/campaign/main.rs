@@ -8,6 +8,7 @@ mod figures;
 mod file;
 mod import;
 mod journal;
+mod pairs;
 mod plan;
 mod register;
 mod run;

@@ -1,5 +1,6 @@
 //! Who is let in, and what errors say.
 
+use std::path::Path;
 use std::process::Command;
 
 use base64::Engine as _;
@@ -135,31 +136,71 @@ fn files_of_credentials_are_those_of_nsc() {
     contains(&error(&["status", "q", &server.url()]), &["refuses the credentials"]);
 }
 
+/// Certificates of a server and of a client by the authority `ca`, and of a client by `other`; the configuration of a
+/// server with TLS.
+fn tls(folder: &Path, more: &str) -> String {
+    let openssl = |words: &str| run(Command::new("openssl").args(words.split(' ')).current_dir(folder)).unwrap();
+    let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    for authority in ["ca", "other"] {
+        openssl(&format!("req -x509 {new} -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.pem"));
+    }
+    std::fs::write(folder.join("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1").unwrap();
+    std::fs::write(folder.join("me"), "subjectAltName=DNS:me").unwrap();
+    for (name, authority, names) in [("server", "ca", "names"), ("client", "ca", "me"), ("stranger", "other", "me")] {
+        openssl(&format!("req {new} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
+        openssl(&format!(
+            "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial -days 2 -extfile \
+             {names} -out {name}.pem"
+        ));
+    }
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (js, certificate, key, ca) = (path("js"), path("server.pem"), path("server.key"), path("ca.pem"));
+    let more = more.replace("{ca}", &ca);
+    format!("jetstream {{ store_dir: '{js}' }}\ntls {{ cert_file: '{certificate}', key_file: '{key}'{more} }}")
+}
+
+#[test]
+fn clients_show_their_own_certificate() {
+    let test = "clients_show_their_own_certificate";
+    if !has_program(test, "openssl") {
+        return;
+    }
+    let Some(server) = NatsServer::with(test, |folder| tls(folder, ", ca_file: '{ca}', verify: true")) else { return };
+    let file = |name: &str| server.folder.path().join(name).to_str().unwrap().to_owned();
+    let url = server.url().replace("nats://", "tls://");
+    let ca = file("ca.pem");
+    let status = |more: &[&str]| error(&[&["status", "q", &url, "--ca", &ca], more].concat());
+    let no_certificate = status(&[]);
+    let shown = |name: &str, key: &str| {
+        let (certificate, key) = (file(&format!("{name}.pem")), file(&format!("{key}.key")));
+        ["--certificate".to_owned(), certificate, "--key".to_owned(), key]
+    };
+    let client = shown("client", "client");
+    let status = |words: &[String; 4]| status(&words.each_ref().map(String::as_str));
+    contains(&no_certificate, &["no TLS connection", "certificate", "--certificate FILE"]);
+    contains(&status(&shown("stranger", "stranger")), &["no TLS connection", "certificate"]);
+    contains(&status(&shown("client", "stranger")), &["no TLS connection"]);
+    contains(&status(&shown("client", "no")), &["no.key", "check the path"]);
+    contains(&status(&client), &["has no queue `q`"]);
+    // A whole campaign.
+    let trial = Trial::new(&server, "mutual", 2, "echo score=$PPID");
+    let options: Vec<&str> = ["--ca", &ca].into_iter().chain(client.iter().map(String::as_str)).collect();
+    let mut coordinator = trial.coordinator(&options);
+    eventually("there is a queue", || {
+        program(&[&["status", "mutual", &url], options.as_slice()].concat()).output().unwrap().status.success()
+    });
+    let mut worker = trial.worker(&options);
+    assert!(coordinator.wait() && worker.wait(), "{}", trial.logs());
+    trial.check(2);
+}
+
 #[test]
 fn connections_are_encrypted_by_tls() {
     let test = "connections_are_encrypted_by_tls";
     if !has_program(test, "openssl") {
         return;
     }
-    let Some(server) = NatsServer::with(test, |folder| {
-        let openssl = |words: &str| run(Command::new("openssl").args(words.split(' ')).current_dir(folder)).unwrap();
-        let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-        for authority in ["ca", "other"] {
-            openssl(&format!(
-                "req -x509 {new} -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.pem"
-            ));
-        }
-        openssl(&format!("req {new} -subj /CN=localhost -keyout server.key -out server.csr"));
-        std::fs::write(folder.join("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1").unwrap();
-        openssl(
-            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem",
-        );
-        let path = |name: &str| folder.join(name).display().to_string();
-        let (js, certificate, key) = (path("js"), path("server.pem"), path("server.key"));
-        format!("jetstream {{ store_dir: '{js}' }}\ntls {{ cert_file: '{certificate}', key_file: '{key}' }}")
-    }) else {
-        return;
-    };
+    let Some(server) = NatsServer::with(test, |folder| tls(folder, "")) else { return };
     let file = |name: &str| server.folder.path().join(name).to_str().unwrap().to_owned();
     let url = server.url().replace("nats://", "tls://");
     for words in [vec!["status", "q", &url], vec!["status", "q", &url, "--ca", &file("other.pem")]] {

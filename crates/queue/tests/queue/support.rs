@@ -1,6 +1,7 @@
 //! A server, and programs that use it.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -72,6 +73,21 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// The answer to a request, in the protocol of NATS.
+    pub fn ask(&self, subject: &str, body: &str) -> String {
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let inbox = "_INBOX.test";
+        write!(
+            connection,
+            "CONNECT {{\"verbose\":false}}\r\nSUB {inbox} 1\r\nPUB {subject} {inbox} {}\r\n{body}\r\n",
+            body.len()
+        )
+        .unwrap();
+        let mut lines = BufReader::new(connection).lines().map(|line| line.unwrap());
+        lines.find(|line| line.starts_with("MSG ")).unwrap();
+        lines.next().unwrap()
+    }
+
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -132,9 +148,13 @@ impl Trial {
     }
 
     fn start(&self, what: &str, words: &[&str], options: &[&str]) -> Process {
+        self.start_in(what, words, options, &[])
+    }
+
+    fn start_in(&self, what: &str, words: &[&str], options: &[&str], environment: &[(&str, &str)]) -> Process {
         let log = fs::File::options().create(true).append(true).open(self.path(what)).unwrap();
         let mut command = program(words);
-        command.arg(&self.url).args(options);
+        command.arg(&self.url).args(options).envs(environment.iter().copied());
         Process(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     }
 
@@ -145,7 +165,12 @@ impl Trial {
     }
 
     pub fn worker(&self, options: &[&str]) -> Process {
-        self.start("worker.log", &["worker", self.file.to_str().unwrap()], options)
+        self.worker_in(options, &[])
+    }
+
+    /// A worker with environment variables of its own.
+    pub fn worker_in(&self, options: &[&str], environment: &[(&str, &str)]) -> Process {
+        self.start_in("worker.log", &["worker", self.file.to_str().unwrap()], options, environment)
     }
 
     /// A worker that is started as soon as there is a queue.

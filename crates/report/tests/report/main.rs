@@ -4,4 +4,5 @@ mod browser;
 mod data;
 mod folder;
 mod forms;
+mod machines;
 mod unbalanced;

@@ -47,6 +47,13 @@ pub struct CommonContrast {
     pub subtrahend: usize,
     /// The number of common combinations of the other factors.
     pub combinations: usize,
+    /// The number of combinations of the other factors that one of both alone has, which are left out.
+    pub left_out: usize,
+    /// The runs of the minuend and of the subtrahend in the common combinations.
+    pub runs: [usize; 2],
+    /// Whether the difference may be one of blocks, because no combination was run in blocks of both sides. Then it is
+    /// not corrected for them.
+    pub is_confounded: bool,
     /// The mean of the minuend over them, each with the same weight, in the unit of the scores.
     pub minuend_mean: f64,
     /// That of the subtrahend.
@@ -64,17 +71,18 @@ pub struct CommonContrast {
 }
 
 impl Anova {
-    /// Compares pairs of levels of a term, or of combinations of levels of an interaction, given by their indices in
-    /// [`Anova::means`], minuend first. The difference is the mean, over the combinations of the model's other factors
-    /// that both levels have, of the difference of the two means of runs there. Pairs with none in common are left out.
+    /// Compares pairs of levels of a factor, or of combinations of levels of several (`snabb:config`), given by their
+    /// indices in the order of [`Anova::means`], minuend first. They need not be a term of the model. The difference is
+    /// the mean, over the combinations of the model's other factors that both levels have, of the difference of the two
+    /// means of runs there. Pairs with none in common are left out.
     ///
-    /// The standard error is √(MSE/m² · Σ(1/n₁ + 1/n₂)) over the m combinations. MSE is the residual mean square, so
-    /// the last term of the model should be the interaction of all factors, for which it is the scatter within
+    /// The standard error is √(MSE/m² · Σ(1/n₁ + 1/n₂)) over the m combinations, or more if blocks lack some of them
+    /// ([`anova_in_blocks`](super::anova_in_blocks)). MSE is the residual mean square, so the last term of the model should be the interaction of all factors, for which it is the scatter within
     /// combinations. In a balanced experiment differences and intervals are those of [`Anova::tukey`].
     ///
     /// # Errors
     ///
-    /// [`TukeyError`] if the model has no such term, or if the confidence is not between 0 and 1.
+    /// [`TukeyError`] if the model lacks one of the factors, or if the confidence is not between 0 and 1.
     ///
     /// # Panics
     ///
@@ -85,11 +93,10 @@ impl Anova {
         pairs: &[(usize, usize)],
         confidence: f64,
     ) -> Result<CommonContrasts, TukeyError> {
-        let row = self.known_term(term)?;
+        let places = self.known_factors(term)?;
         if !(confidence > 0.0 && confidence < 1.0) {
             return Err(TukeyError::Confidence { confidence });
         }
-        let places = self.places(&row.factors);
         let levels: Vec<HashMap<Vec<u32>, usize>> =
             self.sorted_groups(&places).iter().map(|group| self.others(group, &places)).collect();
         let mut contrasts: Vec<CommonContrast> =
@@ -104,23 +111,24 @@ impl Anova {
             Adjustment::Bonferroni => contrasts.len(),
         };
         let (range, t) = (StudentizedRange::new(means as u32, self.residual_df), StudentT { df: self.residual_df });
-        // In standard errors of a difference; the range is in those of a mean.
+        // In standard errors of a difference; the range is in those of a mean. That of two means is Student's t.
         let root = std::f64::consts::SQRT_2;
-        let reach = match adjustment {
-            Adjustment::Tukey => range.upper_quantile(1.0 - confidence) / root,
-            Adjustment::Bonferroni => t.upper_quantile((1.0 - confidence) / 2.0 / comparisons.max(1) as f64),
+        let is_range = adjustment == Adjustment::Tukey && means > 2;
+        let reach = match is_range {
+            true => range.upper_quantile(1.0 - confidence) / root,
+            false => t.upper_quantile((1.0 - confidence) / 2.0 / comparisons.max(1) as f64),
         };
         for contrast in &mut contrasts {
             contrast.low = contrast.difference - reach * contrast.error;
             contrast.high = contrast.difference + reach * contrast.error;
             let distance = (contrast.difference / contrast.error).abs();
-            contrast.p = match adjustment {
-                Adjustment::Tukey => range.upper_tail(distance * root),
-                Adjustment::Bonferroni => (2.0 * t.upper_tail(distance) * comparisons as f64).min(1.0),
+            contrast.p = match is_range {
+                true => range.upper_tail(distance * root),
+                false => (2.0 * t.upper_tail(distance) * comparisons as f64).min(1.0),
             };
         }
         Ok(CommonContrasts {
-            term: row.label.clone(),
+            term: places.iter().map(|&place| self.factors[place].name.as_str()).collect::<Vec<&str>>().join(":"),
             means,
             is_crossed,
             adjustment,
@@ -128,6 +136,18 @@ impl Anova {
             confidence,
             contrasts,
         })
+    }
+
+    /// The places of factors, joined by `:`, in the codes of cells. A term of the model may have names with a `:`.
+    fn known_factors(&self, term: &str) -> Result<Vec<usize>, TukeyError> {
+        let place = |name: &str| self.factors.iter().position(|factor| factor.name == name.trim());
+        let mut places = match self.term(term) {
+            Some(row) => self.places(&row.factors),
+            None => term.split(':').map(place).collect::<Option<_>>().ok_or_else(|| self.unknown_term(term))?,
+        };
+        places.sort_unstable();
+        places.dedup();
+        Ok(places)
     }
 
     /// The cells of a level by the levels of the other factors.
@@ -147,20 +167,27 @@ impl Anova {
         // In the order of the runs, so that rounding is always the same.
         cells.sort_unstable();
         let combinations = cells.len();
+        let count = |cell: usize| self.cells.cells[cell].count as usize;
         let share = 1.0 / combinations as f64;
         let mean = |cell: usize| self.cells.cells[cell].mean;
         let minuend_mean: f64 = cells.iter().map(|(one, _)| share * mean(*one)).sum();
         let subtrahend_mean: f64 = cells.iter().map(|(_, other)| share * mean(*other)).sum();
         let inverse = |cell: usize| 1.0 / self.cells.cells[cell].count;
         let inverses: f64 = cells.iter().map(|(one, other)| inverse(*one) + inverse(*other)).sum();
+        let weights = cells.iter().flat_map(|(one, other)| [(*one, share), (*other, -share)]);
+        let inherited = self.blocks.as_ref().map(|blocks| blocks.inherited(weights));
+        let variance = inverses * share * share + inherited.as_ref().map_or(0.0, |inherited| inherited.variance);
         (combinations > 0).then(|| CommonContrast {
             minuend,
             subtrahend,
             combinations,
+            left_out: ones.len() + others.len() - 2 * combinations,
+            runs: [cells.iter().map(|(one, _)| count(*one)).sum(), cells.iter().map(|(_, other)| count(*other)).sum()],
+            is_confounded: inherited.is_some_and(|inherited| inherited.is_confounded),
             minuend_mean,
             subtrahend_mean,
             difference: minuend_mean - subtrahend_mean,
-            error: (self.residual_mean_square() * inverses).sqrt() * share,
+            error: (self.residual_mean_square() * variance).sqrt(),
             low: f64::NAN,
             high: f64::NAN,
             p: f64::NAN,
@@ -202,6 +229,7 @@ mod tests {
         let sizes = found.common_contrasts("size", &[(1, 0)], 0.95).unwrap();
         let large = &sizes.contrasts[0];
         assert_eq!((large.combinations, sizes.adjustment), (2, Adjustment::Bonferroni));
+        assert_eq!((large.left_out, large.runs), (1, [10, 8]), "a program has one size alone");
         close(large.difference, f64::midpoint(9.0, 26.0));
         let mse = found.residual_mean_square();
         close(large.error, (mse / 4.0 * (3.0 / 4.0 + 1.0 / 6.0)).sqrt());
@@ -238,6 +266,27 @@ mod tests {
                 close(one.p, other.p);
             }
         }
+    }
+
+    #[test]
+    fn factors_of_an_interaction_are_compared_without_a_term_of_their_own() {
+        let rows = [("a", "small"), ("b", "small"), ("a", "large"), ("b", "large")].repeat(3);
+        let factors =
+            [Factor::new("program", rows.iter().map(|row| row.0)), Factor::new("size", rows.iter().map(|row| row.1))];
+        let scores: Vec<f64> = (0..12).map(|row| f64::from(row % 2) + f64::from(row * 7 % 5) / 5.0).collect();
+        let compared = |formula: &str, term: &str| {
+            let found = anova(&scores, &factors, &Model::parse(formula, &factors).unwrap()).unwrap();
+            found.common_contrasts(term, &[(1, 0)], 0.95)
+        };
+        for term in ["program", "size", "size:program"] {
+            let (one, other) = (compared("program*size", term).unwrap(), compared("program:size", term).unwrap());
+            assert_eq!((one.term, one.means, one.is_crossed), (other.term, other.means, other.is_crossed));
+            close(one.contrasts[0].difference, other.contrasts[0].difference);
+            close(one.contrasts[0].error, other.contrasts[0].error);
+            close(one.contrasts[0].p, other.contrasts[0].p);
+        }
+        let error = compared("program", "size").unwrap_err().to_string();
+        assert!(error.contains("\"size\"") && error.contains("its terms are program"), "{error}");
     }
 
     #[test]

@@ -22,21 +22,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocks;
 mod cells;
 mod common;
 mod factors;
 mod project;
 mod tukey;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use thiserror::Error;
 
+pub use blocks::MAX_BLOCKS;
 pub use common::{Adjustment, CommonContrast, CommonContrasts, MAX_MEANS};
 pub use factors::{Factor, FactorError, MAX_CROSSED, Model, ModelError};
 pub use tukey::{Contrast, LevelMean, Tukey, TukeyError};
 
 use crate::distribution::{Distribution, FRatio};
+use blocks::Blocks;
 use cells::Cells;
 use project::{Projection, Projector};
 
@@ -57,7 +61,11 @@ pub struct Anova {
     pub missing: usize,
     /// Whether each combination of levels that was run has the same number of scores, and none of them is empty.
     pub is_balanced: bool,
+    /// Degrees of freedom of the blocks, whose effects the scores were analysed without; 0 without blocks, or if no
+    /// combination was run in two of them.
+    pub block_df: usize,
     cells: Cells,
+    blocks: Option<Blocks>,
     factors: Vec<Named>,
     projections: Vec<Projection>,
 }
@@ -137,6 +145,12 @@ pub enum AnovaError {
     /// All scores are what the model says, to the last digits.
     #[error("the runs of each combination have the same score, so nothing can be told about noise")]
     NoNoise,
+    /// There are too many blocks.
+    #[error("the runs are of {blocks} blocks, more than {MAX_BLOCKS}; leave the blocks out of the model")]
+    TooManyBlocks {
+        /// Their number.
+        blocks: usize,
+    },
     /// The model has too many effects.
     #[error("the model has {effects} effects, more than {MAX_EFFECTS}; leave out interactions")]
     TooManyEffects {
@@ -157,6 +171,72 @@ pub fn anova(scores: &[f64], factors: &[Factor], model: &Model) -> Result<Anova,
     check_scores(scores, factors, &used)?;
     let cells = Cells::gather(scores, factors, &used);
     check_levels(&cells, factors, &used)?;
+    analyse(cells, scores.len(), factors, &used, model, None)
+}
+
+/// Analyses scores like [`anova`], and takes away what differs between blocks: runs that have something in common which
+/// is no factor, such as their machine, given like a factor. Blocks are an additive term of the model: the score of a run
+/// is that of its combination of levels, plus what its block adds to all combinations, plus noise.
+///
+/// What blocks add is estimated by least squares within the combinations of levels of the model's factors. So
+/// differences of such combinations, and of their means over others ([`Anova::common_contrasts`]), have the standard
+/// error of the model with the blocks, however many runs are missing. If some are, sums of squares of terms, and
+/// [`Anova::tukey`], take the effects of blocks for known. With one block this is [`anova`].
+///
+/// # Errors
+///
+/// As for [`anova`]; [`AnovaError::TooManyBlocks`] for more than [`MAX_BLOCKS`], and [`AnovaError::NoResiduals`] also if
+/// the blocks leave nothing for the noise: then the analysis without blocks may.
+pub fn anova_in_blocks(
+    scores: &[f64],
+    factors: &[Factor],
+    model: &Model,
+    blocks: &Factor,
+) -> Result<Anova, AnovaError> {
+    let used = used_factors(model, factors)?;
+    check_scores(scores, factors, &used)?;
+    check_length(scores, blocks)?;
+    let cells = Cells::gather(scores, factors, &used);
+    check_levels(&cells, factors, &used)?;
+    match Blocks::of(&cells, scores, blocks)? {
+        None => analyse(cells, scores.len(), factors, &used, model, None),
+        Some(blocks) => {
+            let cells = Cells::gather(&blocks.removed(scores), factors, &used);
+            analyse(cells, scores.len(), factors, &used, model, Some(blocks))
+        }
+    }
+}
+
+/// Analyses scores like [`anova_in_blocks`], or like [`anova`] if there are no blocks, or too many, or if they leave
+/// nothing for the noise, so that what differs between blocks is noise. [`Anova::blocks`] tells.
+///
+/// # Errors
+///
+/// As for [`anova`].
+pub fn anova_within(
+    scores: &[f64],
+    factors: &[Factor],
+    model: &Model,
+    blocks: Option<&Factor>,
+) -> Result<Anova, AnovaError> {
+    let Some(blocks) = blocks else { return anova(scores, factors, model) };
+    match anova_in_blocks(scores, factors, model, blocks) {
+        Err(AnovaError::NoResiduals { .. } | AnovaError::TooManyBlocks { .. } | AnovaError::NoNoise) => {
+            anova(scores, factors, model)
+        }
+        found => found,
+    }
+}
+
+/// Analyses runs in cells, of scores without the effects of blocks.
+fn analyse(
+    cells: Cells,
+    scores: usize,
+    factors: &[Factor],
+    used: &[usize],
+    model: &Model,
+    blocks: Option<Blocks>,
+) -> Result<Anova, AnovaError> {
     let named = |&index: &usize| Named {
         index,
         name: factors[index].name().to_owned(),
@@ -164,7 +244,8 @@ pub fn anova(scores: &[f64], factors: &[Factor], model: &Model) -> Result<Anova,
     };
     let factors: Vec<Named> = used.iter().map(named).collect();
     let (projections, projector) = project(&cells, &factors, model)?;
-    let effects = 1 + projections.iter().map(|part| part.df).sum::<usize>();
+    let block_df = blocks.as_ref().map_or(0, |blocks| blocks.df);
+    let effects = 1 + block_df + projections.iter().map(|part| part.df).sum::<usize>();
     let runs = cells.count as usize;
     if runs <= effects {
         return Err(AnovaError::NoResiduals { runs, effects });
@@ -188,9 +269,11 @@ pub fn anova(scores: &[f64], factors: &[Factor], model: &Model) -> Result<Anova,
         residual_df,
         residual_squares,
         runs,
-        missing: scores.len() - runs,
+        missing: scores - runs,
         is_balanced: is_balanced(&cells, &factors),
+        block_df,
         cells,
+        blocks,
         factors,
         projections,
     })
@@ -216,8 +299,20 @@ impl Anova {
     /// are those that were analysed.
     pub fn residuals(&self, scores: &[f64]) -> Vec<f64> {
         let fitted = self.fitted();
+        let scores = self.without_blocks(scores);
         let residual = |(cell, score): (Option<usize>, &f64)| cell.map_or(f64::NAN, |cell| score - fitted[cell]);
-        self.cells.of_rows().zip(scores).map(residual).collect()
+        self.cells.of_rows().zip(scores.iter()).map(residual).collect()
+    }
+
+    /// The scores without what their blocks add; the same scores if there are no blocks. `scores` are those that were
+    /// analysed.
+    pub fn without_blocks<'s>(&self, scores: &'s [f64]) -> Cow<'s, [f64]> {
+        self.blocks.as_ref().map_or(Cow::Borrowed(scores), |blocks| Cow::Owned(blocks.removed(scores)))
+    }
+
+    /// The number of blocks whose effects the scores were analysed without: 1 if there are none.
+    pub fn blocks(&self) -> usize {
+        self.blocks.as_ref().filter(|blocks| blocks.df > 0).map_or(1, Blocks::count)
     }
 
     /// The combination of levels of each run, numbered from 0; `None` where the score is missing.
@@ -257,15 +352,16 @@ fn used_factors(model: &Model, factors: &[Factor]) -> Result<Vec<usize>, AnovaEr
 }
 
 fn check_scores(scores: &[f64], factors: &[Factor], used: &[usize]) -> Result<(), AnovaError> {
-    if let Some(factor) = used.iter().map(|&index| &factors[index]).find(|factor| factor.codes().len() != scores.len())
-    {
-        let (levels, scores) = (factor.codes().len(), scores.len());
-        return Err(AnovaError::Length { factor: factor.name().to_owned(), levels, scores });
-    }
+    used.iter().try_for_each(|&index| check_length(scores, &factors[index]))?;
     match scores.iter().position(|score| score.is_infinite()) {
         Some(row) => Err(AnovaError::Infinite { row, score: scores[row] }),
         None => Ok(()),
     }
+}
+
+fn check_length(scores: &[f64], factor: &Factor) -> Result<(), AnovaError> {
+    let (factor, levels, scores) = (factor.name(), factor.codes().len(), scores.len());
+    if levels == scores { Ok(()) } else { Err(AnovaError::Length { factor: factor.to_owned(), levels, scores }) }
 }
 
 fn check_levels(cells: &Cells, factors: &[Factor], used: &[usize]) -> Result<(), AnovaError> {

@@ -159,7 +159,11 @@ impl Anova {
     }
 
     pub(super) fn known_term(&self, term: &str) -> Result<&TermRow, TukeyError> {
-        let known = || self.terms.iter().map(|row| row.label.as_str()).collect::<Vec<&str>>().join(", ");
-        self.term(term).ok_or_else(|| TukeyError::UnknownTerm { term: term.to_owned(), known: known() })
+        self.term(term).ok_or_else(|| self.unknown_term(term))
+    }
+
+    pub(super) fn unknown_term(&self, term: &str) -> TukeyError {
+        let known = self.terms.iter().map(|row| row.label.as_str()).collect::<Vec<&str>>().join(", ");
+        TukeyError::UnknownTerm { term: term.to_owned(), known }
     }
 }

@@ -91,7 +91,8 @@ pub fn check_assumptions(found: &Anova, scores: &[f64], times: Option<&[f64]>, s
     let time = |row: usize| times.map_or(row as f64, |times| times[row]);
     let times: Vec<f64> = chosen.iter().map(|&row| time(row)).collect();
     residuals = chosen.iter().map(|&row| residuals[row]).collect();
-    let variances = brown_forsythe(&by_combination(found, scores, &chosen)).map(|found| (found.f, found.p));
+    let variances =
+        brown_forsythe(&by_combination(found, &found.without_blocks(scores), &chosen)).map(|found| (found.f, found.p));
     let trend = drift(&residuals, &times).map(|found| (found.correlation, found.p));
     let checks =
         [(Assumption::Normality, normality), (Assumption::EqualVariances, variances), (Assumption::NoDrift, trend)];

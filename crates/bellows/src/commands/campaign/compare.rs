@@ -39,9 +39,16 @@ pub struct Arguments {
     /// Versions that differ by less are equal, such as 2%
     #[arg(long, value_name = "PERCENT", value_parser = parse_margin)]
     margin: Option<f64>,
-    /// Exit with 1 if the new version is slower
+    /// Exit with 1 if the new version is slower, or fails more often
+    ///
+    /// It is slower if a combination, or all of them together, are slower after the correction for all comparisons, and
+    /// with `--margin` if the near end of the interval is beyond the margin. That is known only of scores for which the
+    /// campaign file says `better`. The exit status is 2 for errors, and 0 also if pairs are too few to tell.
     #[arg(long)]
     fail_if_slower: bool,
+    /// List every combination and score, not only those that differ
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
     /// The folder of builds [default: beside FILE, with its name and .builds]
     #[arg(long, value_name = "FOLDER")]
     builds: Option<PathBuf>,
@@ -80,6 +87,7 @@ impl Execute for Arguments {
         }
         let text = match self.json {
             true => format!("{:#}\n", json!(comparison)),
+            false if self.all => format!("{comparison:#}").lines().map(|line| sanitize(line) + "\n").collect(),
             false => comparison.to_string().lines().map(|line| sanitize(line) + "\n").collect(),
         };
         terminal::print(&text)?;

@@ -49,8 +49,12 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
         let Estimate { difference, low, high, p, df, .. } = it;
         let [one, other] = it.runs.map(|runs| runs as u64);
         let df = *df as u64;
+        let machines = match it.machines {
+            1 => String::new(),
+            machines => format!(" less what differs between {machines} machines"),
+        };
         format!(
-            "{first} - {second}: {} [{}, {}], {} percent; p {p:.3e}; {} and {}, {} of freedom",
+            "{first} - {second}: {} [{}, {}], {} percent; p {p:.3e}; {} and {}{machines}, {} of freedom",
             with_unit(*difference, unit),
             six_digits(*low),
             six_digits(*high),
