@@ -184,12 +184,15 @@ pub enum Read {
     Json(String),
     /// The named group of a regular expression, in its last match.
     Pattern(String),
-    /// A figure of a report of `bellows bench … --json`; all figures without a case.
+    /// A figure of a report of `bellows bench … --json`; without a case all figures, or their mean.
     Bench {
         /// The figure's case.
         case: Option<String>,
         /// Its labels, as far as they matter.
         labels: BTreeMap<String, String>,
+        /// Whether the geometric mean of all figures is the score.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        mean: bool,
     },
 }
 

@@ -280,7 +280,7 @@ fn finite(value: f64, text: &str) -> Result<f64, Failure> {
 /// The figures of a report of Bellows.
 fn figures(spec: &ScoreSpec, report: &Value) -> Result<Vec<Score>, Failure> {
     let no_score = |why: String| Failure::new(FailureKind::NoScore, why);
-    let Read::Bench { case, labels } = &spec.read else { return Ok(Vec::new()) };
+    let Read::Bench { case, labels, mean } = &spec.read else { return Ok(Vec::new()) };
     let Some(results) = report.get("results").and_then(Value::as_array) else {
         return Err(no_score("the output is no report of `bellows bench … --json`".to_owned()));
     };
@@ -296,6 +296,9 @@ fn figures(spec: &ScoreSpec, report: &Value) -> Result<Vec<Score>, Failure> {
         .filter(|figure| labels.iter().all(|(name, wanted)| has_label(figure, name, wanted)))
         .filter(|figure| spec.unit.is_empty() || figure.get("unit").is_some_and(|unit| is_label(unit, &spec.unit)))
         .collect();
+    if *mean {
+        return Ok(geometric_mean(spec, &chosen).into_iter().collect());
+    }
     let Some(case) = case else {
         return Ok(chosen.into_iter().map(|figure| figure_score(full_name(figure), figure)).collect());
     };
@@ -305,6 +308,26 @@ fn figures(spec: &ScoreSpec, report: &Value) -> Result<Vec<Score>, Failure> {
         several => format!("the report has {} figures `{case}`; choose one by `labels` and `unit`", several.len()),
     };
     Ok(vec![absent(spec, no_score(found))])
+}
+
+/// The geometric mean of figures, in which each counts by its ratio to another build's. None if there are no figures; without
+/// a number if one of them has none, because a mean of the others is another quantity.
+fn geometric_mean(spec: &ScoreSpec, figures: &[&Value]) -> Option<Score> {
+    let mut sum = 0.0;
+    for figure in figures {
+        let one = figure_score(full_name(figure), figure);
+        let found = match (one.value, one.failure) {
+            (Some(value), _) if value > 0.0 => {
+                sum += value.ln();
+                continue;
+            }
+            (Some(value), _) => format!("it is {value}, which has no geometric mean"),
+            (None, failure) => failure.map_or_else(|| "it has no number".to_owned(), |failure| failure.why),
+        };
+        let why = format!("the mean lacks the figure `{}`: {found}", one.name);
+        return Some(absent(spec, Failure::new(FailureKind::NoScore, why)));
+    }
+    (!figures.is_empty()).then(|| score(spec, Ok((sum / figures.len() as f64).exp())))
 }
 
 /// Numbers the later scores of the same name and unit, so that each has its own name.

@@ -55,6 +55,7 @@ impl File<'_> {
         let (json, pattern, reads) = (table.take("json"), table.take("pattern"), table.take("reads"));
         let case = table.text("case", self.diagnostics);
         let labels = table.take("labels");
+        let mean = table.choice("mean", &[("geometric", ())], self.diagnostics).is_some();
         let span = table.span.clone();
         table.finish(self.diagnostics);
         let read = match (json, pattern, reads) {
@@ -79,7 +80,7 @@ impl File<'_> {
                     let message = format!("there is no reader {}", quoted(&reader));
                     self.diagnostics.at(node.span(), message, "write reads = \"bellows-bench\", or use `json`");
                 }
-                Read::Bench { case: case.clone(), labels: self.labels(labels) }
+                Read::Bench { case: case.clone(), labels: self.labels(labels), mean }
             }
             _ => {
                 let message = "a score has exactly one of `json`, `pattern` and `reads`";
@@ -92,6 +93,10 @@ impl File<'_> {
         if !is_bench && (case.is_some() || labels.is_some()) {
             let help = "remove them, or add reads = \"bellows-bench\"";
             self.diagnostics.at(span.clone(), "`case` and `labels` choose figures of a report of Bellows", help);
+        }
+        if mean && (!is_bench || case.is_some() || unit.is_none()) {
+            let help = "add reads = \"bellows-bench\" and a `unit`, and leave out `case`";
+            self.diagnostics.at(span.clone(), "`mean` is that of all figures of a report with a unit", help);
         }
         if !is_bench && unit.as_deref().is_none_or(|unit| unit.trim().is_empty()) {
             self.diagnostics.at(span, "the score has no `unit`", "add unit = \"Mpps\", or unit = \"1\" without a unit");

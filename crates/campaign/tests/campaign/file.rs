@@ -154,6 +154,12 @@ fn mistakes_are_told_with_their_line_and_the_way_out() {
         ("name = \"lost\"", "name = \"rate\"", "two scores `rate`", "of its own"),
         ("json = \"stats[0].lost\"", "reads = \"bellow\"", "no reader `bellow`", "bellows-bench"),
         ("json = \"stats[0].lost\"", "", "exactly one of", "pattern ="),
+        (
+            "json = \"stats[0].lost\"",
+            "json = \"lost\"\nmean = \"geometric\"",
+            "`mean` is that of all figures",
+            "reads =",
+        ),
         ("better = \"higher\"", "better = \"more\"", "no value of `better`", "`higher`"),
         ("time_limit = \"90 s\"", "time_limit = \"90\"", "not a duration", "90 s"),
         ("time_limit = \"90 s\"", "time_limit = 0", "not a duration", "90 s"),

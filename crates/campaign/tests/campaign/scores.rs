@@ -80,6 +80,23 @@ fn reports_of_bellows_are_understood() {
 }
 
 #[test]
+fn the_figures_of_a_unit_have_a_geometric_mean() {
+    let mean = |unit: &str| reader(&format!("reads = 'bellows-bench'\nunit = '{unit}'\nmean = 'geometric'"));
+    let clocks = mean("clocks/packet").read(&output(REPORT)).unwrap();
+    let [score] = clocks.as_slice() else { panic!("{clocks:?}") };
+    assert_eq!((score.name.as_str(), score.unit.as_str()), ("clocks/packet", "clocks/packet"));
+    assert!((score.value.unwrap() - (90.5f64 * 95.5).sqrt()).abs() < 1e-9, "{score:?}");
+    // A mean of some of the figures would be another quantity.
+    for (report, unit) in [(REPORT.to_owned(), "ratio"), (REPORT.replace("95.5", "0"), "clocks/packet")] {
+        let scores = mean(unit).read(&output(report)).unwrap();
+        let why = &scores[0].failure.as_ref().unwrap().why;
+        assert!(scores[0].value.is_none() && why.starts_with("the mean lacks the figure `"), "{why}");
+    }
+    // Another benchmark of the campaign may have figures of this unit.
+    assert!(mean("Mpps").read(&output(REPORT)).is_err(), "no score at all");
+}
+
+#[test]
 fn what_is_left_out_is_told() {
     let reader = reader("pattern = '(?<x>\\d+)'\nunit = '1'");
     let output = Output { stdout: Captured { bytes: b"a\nb".to_vec(), left_out: 77 }, stderr: Captured::default() };

@@ -77,7 +77,7 @@ fn figures(flood: Flood, matches: &[Match]) -> Vec<Measurement> {
         figure("clocks/packet", "forwarded", &forwarded),
         figure("clocks/packet", "flood", &added),
         figure("ratio", "ratio", &ratio),
-        figure("ratio", "lost", &lost),
+        figure("share", "lost", &lost),
     ]
     .into_iter()
     .flatten()
