@@ -246,7 +246,7 @@ fn outcome(
         Ended::Exited(code) => Some(format!("its command ended with exit code {code}")),
         Ended::Killed(signal) => Some(format!("its command was ended by signal {signal}")),
         Ended::TimeLimit => {
-            Some(format!("its command took longer than {} s, its time limit", time_limit.as_secs_f64()))
+            Some(format!("its command took longer than {} s, the time limit of builds", time_limit.as_secs_f64()))
         }
         Ended::Stopped => return Err(CompareError::Stopped),
     };
