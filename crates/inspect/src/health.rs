@@ -8,6 +8,7 @@ use std::fmt;
 use bellows_observe::{Observer, RuntimeDir};
 use serde::Serialize;
 
+use crate::events::Condition;
 use crate::networks::{self, Hang, Obstacle, Sample, State};
 use crate::text::sanitize;
 
@@ -17,8 +18,8 @@ use crate::text::sanitize;
 pub enum Health {
     /// Every worker breathes, and every app works.
     Running,
-    /// The network runs, but not all of it works: an app has panicked and is no longer called, or has an error that
-    /// lasts, or its books do not balance.
+    /// The network runs, but not all of it works: an app has panicked and is no longer called, its books do not balance,
+    /// it has an error that lasts, or a port has no link.
     Degraded,
     /// The process lives, and no packet moves through one of its workers: the process is stopped, an app does not
     /// return, or the network has not started yet.
@@ -77,18 +78,24 @@ pub fn checkup(runtime_dir: &RuntimeDir, state: State, sample: Option<&Sample>) 
         (State::Running, None) => {
             verdict(Health::Stalled, format!("the process {pid} has not started the network yet: an app is being started"))
         }
-        (State::Running, Some(sample)) => of_sample(sample),
+        (State::Running, Some(sample)) => of_sample(sample, &Condition::of(runtime_dir)),
     }
 }
 
 /// The health by the counters of a process that runs.
-fn of_sample(sample: &Sample) -> Checkup {
+fn of_sample(sample: &Sample, conditions: &[Condition]) -> Checkup {
     let hang = Hang::of(sample).map(|hang| hang.to_string());
     let failed = networks::failed(&sample.counters).into_iter().map(|app| {
         format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(&app))
     });
     let imbalances = sample.counters.imbalances().into_iter().map(|imbalance| sanitize(&imbalance.to_string()));
-    let degraded: Vec<String> = failed.chain(imbalances).collect();
+    // A reload may have removed the app of a condition.
+    let is_there = |app: &str| sample.counters.apps.iter().any(|counts| counts.name == app);
+    let conditions = conditions.iter().filter(|condition| is_there(&condition.app));
+    let conditions = conditions.map(|Condition { condition, app, message, .. }| {
+        sanitize(&format!("{condition} of the app `{app}`: {message}"))
+    });
+    let degraded: Vec<String> = failed.chain(imbalances).chain(conditions).collect();
     let health = match (&hang, degraded.is_empty()) {
         (Some(_), _) => Health::Stalled,
         (None, false) => Health::Degraded,
@@ -120,21 +127,35 @@ mod tests {
     #[test]
     fn a_worker_that_breathes_or_sleeps_is_running() {
         for (seconds, asleep) in [(0, false), (1, false), (1_000, true)] {
-            let checkup = of_sample(&sample(seconds, asleep, app("active", 0)));
+            let checkup = of_sample(&sample(seconds, asleep, app("active", 0)), &[]);
             assert_eq!(checkup, Checkup { health: Health::Running, reasons: Vec::new() });
         }
     }
 
     #[test]
     fn every_problem_is_a_reason_and_the_worst_decides() {
-        let checkup = of_sample(&sample(5, false, app("failed", 3)));
+        let checkup = of_sample(&sample(5, false, app("failed", 3)), &[]);
         assert_eq!((checkup.health, checkup.reasons.len()), (Health::Stalled, 3), "{checkup:?}");
         assert!(checkup.reasons[0].contains("5.00 s"), "{checkup:?}");
         for wrong in [app("failed", 0), app("active", 3)] {
-            let checkup = of_sample(&sample(0, false, wrong));
+            let checkup = of_sample(&sample(0, false, wrong), &[]);
             assert_eq!((checkup.health, checkup.reasons.len()), (Health::Degraded, 1), "{checkup:?}");
             assert!(!checkup.reasons[0].contains('\u{1b}'), "{checkup:?}");
         }
+    }
+
+    #[test]
+    fn a_condition_counts_as_long_as_its_app_is_there() {
+        let condition = |app: &str| Condition {
+            condition: "link-down".to_owned(),
+            app: app.to_owned(),
+            port: Some("eth0".to_owned()),
+            since_ns: 0,
+            message: "eth0: no carrier\u{7}".to_owned(),
+        };
+        let checkup = of_sample(&sample(0, false, app("active", 0)), &[condition("edge\u{1b}"), condition("gone")]);
+        assert_eq!(checkup.health, Health::Degraded);
+        assert_eq!(checkup.reasons, ["link-down of the app `edge\u{fffd}`: eth0: no carrier\u{fffd}"]);
     }
 
     #[test]
