@@ -171,7 +171,7 @@ impl Configure for RawSocket {
         vec![config.queues.share(interface, config, |key| key == "fanout")]
     }
 
-    fn configure(config: Config, _context: &Context) -> Result<RawSocket, SettingError> {
+    fn configure(config: Config, context: &Context) -> Result<RawSocket, SettingError> {
         check_interface(&config.interface)?;
         let queues = config.queues.check("queue", "queues")?;
         let size = config.ring_size;
@@ -189,7 +189,7 @@ impl Configure for RawSocket {
             ring_size: size as usize,
             busy_poll: config.busy_poll.map(|time| Duration::from_micros(time.into())),
         };
-        Ok(PortApp::new((raw, config.wait)))
+        Ok(PortApp::new(&context.app, (raw, config.wait)))
     }
 }
 

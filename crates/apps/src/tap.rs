@@ -152,7 +152,7 @@ impl Configure for Tap {
         config.interface.iter().map(device).map(shared).collect()
     }
 
-    fn configure(config: Config, _context: &Context) -> Result<Tap, SettingError> {
+    fn configure(config: Config, context: &Context) -> Result<Tap, SettingError> {
         if let Some(name) = &config.interface {
             check_interface(name)?;
             if name.len() > MAX_NAME || name.contains('%') {
@@ -170,7 +170,7 @@ impl Configure for Tap {
             let message = "apps that share a device must name it";
             return Err(SettingError::at("queues", message, "set `interface`, or give a number of queues"));
         }
-        Ok(PortApp::new(TapConfig {
+        Ok(PortApp::new(&context.app, TapConfig {
             queues,
             name: config.interface,
             namespace: config.namespace,

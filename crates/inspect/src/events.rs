@@ -30,6 +30,8 @@ pub struct Condition {
     pub port: Option<String>,
     /// When it began, in nanoseconds since the Unix epoch.
     pub since_ns: u64,
+    /// When its last event was, in nanoseconds since the Unix epoch.
+    pub last_ns: u64,
     /// The message of the event.
     pub message: String,
 }
@@ -49,12 +51,13 @@ impl Condition {
             (Some(Effect::Raises(name)), Some(app)) => {
                 let message = event.message.clone();
                 match conditions.iter_mut().find(|condition| condition.is_of(name, event)) {
-                    Some(condition) => condition.message = message,
+                    Some(condition) => (condition.message, condition.last_ns) = (message, event.time_ns),
                     None => conditions.push(Condition {
                         condition: name.to_owned(),
                         app,
                         port: text("port"),
                         since_ns: event.time_ns,
+                        last_ns: event.time_ns,
                         message,
                     }),
                 }
@@ -67,6 +70,14 @@ impl Condition {
             }
             _ => false,
         }
+    }
+
+    /// Removes the conditions of apps that a reload has started anew. Those with an event since the reload began, at this
+    /// time, are of the new apps. Returns whether there were any.
+    pub fn forget(conditions: &mut Vec<Condition>, restarted: &[String], began_ns: u64) -> bool {
+        let before = conditions.len();
+        conditions.retain(|condition| condition.last_ns >= began_ns || !restarted.contains(&condition.app));
+        conditions.len() < before
     }
 
     /// The conditions of a network, as its process has last written them. None if they cannot be read.
@@ -137,8 +148,8 @@ pub fn in_words(missing: Missing) -> String {
 struct History {
     stamp: Option<EventStamp>,
     follower: Follower,
-    /// Whether the last event is one of a run that goes on.
-    is_open: bool,
+    /// The last event, unless a crash was deduced after it.
+    last: Option<Event>,
 }
 
 /// Follows the events of networks. Those that appear later are followed, too.
@@ -203,12 +214,9 @@ impl History {
             Item::Event(event) => Some(event.clone()),
             Item::Missing(_) => None,
         });
-        if let Some(last) = &last {
-            self.is_open = !EventInfo::ends_run(&last.name);
-        }
-        if has_crashed && self.is_open {
-            self.is_open = false;
-            items.extend(self.crash(last.as_ref()).map(Item::Event));
+        self.last = last.or(self.last.take());
+        if has_crashed && let Some(last) = self.last.take_if(|last| !EventInfo::ends_run(&last.name)) {
+            items.extend(self.crash(&last).map(Item::Event));
         }
         let (network, user) = (files.name(), files.user());
         let mut news: Vec<(u64, News)> = Vec::new();
@@ -230,22 +238,18 @@ impl History {
     }
 
     /// The event of a crash, with the number that the next run will give it.
-    fn crash(&mut self, last: Option<&Event>) -> Option<Event> {
-        let id = self.follower.foresee()?;
+    fn crash(&mut self, last: &Event) -> Option<Event> {
         let draft = crash(last, clock::unix_ns());
-        Some(Event::new(id, last.map_or(0, |last| last.pid), draft))
+        self.follower.foresee().map(|id| Event::new(id, last.pid, draft))
     }
 }
 
 /// The event of a run that has not ended, by its last event. The time is in nanoseconds since the Unix epoch.
-pub fn crash(last: Option<&Event>, time_ns: u64) -> Draft {
+pub fn crash(last: &Event, time_ns: u64) -> Draft {
     let info = Crashed::INFO;
-    let pid = last.map(|last| last.pid);
-    let process = pid.map_or_else(|| "the process".to_owned(), |pid| format!("the process {pid}"));
-    let mut fields: Map<String, Value> = pid.map(|pid| ("last_pid".to_owned(), pid.into())).into_iter().collect();
-    let app = last.and_then(|last| last.text("app"));
-    fields.extend(app.map(|app| ("last_app".to_owned(), app.into())));
-    let message = format!("{process} has ended without ending its run");
+    let mut fields: Map<String, Value> = [("last_pid".to_owned(), last.pid.into())].into_iter().collect();
+    fields.extend(last.text("app").map(|app| ("last_app".to_owned(), app.into())));
+    let message = format!("the process {} has ended without ending its run", last.pid);
     Draft { time_ns, level: info.level, name: info.name.to_owned(), message, fields }
 }
 
@@ -271,6 +275,9 @@ mod tests {
         assert!(!Condition::follow(&mut conditions, &event("link-up", "left", "eth7", 4)));
         assert!(!Condition::follow(&mut conditions, &event("app-recovered", "left", "eth0", 4)));
         assert!(!Condition::follow(&mut conditions, &event("peer-connected", "left", "eth0", 4)));
+        let left = || vec!["left".to_owned()];
+        assert!(!Condition::forget(&mut conditions, &left(), 3));
+        assert!(Condition::forget(&mut conditions.clone(), &left(), 4));
         assert!(Condition::follow(&mut conditions, &event("link-up", "left", "eth0", 5)));
         assert_eq!(conditions.iter().map(|condition| &*condition.app).collect::<Vec<_>>(), ["right"]);
     }

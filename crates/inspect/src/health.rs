@@ -151,6 +151,7 @@ mod tests {
             app: app.to_owned(),
             port: Some("eth0".to_owned()),
             since_ns: 0,
+            last_ns: 0,
             message: "eth0: no carrier\u{7}".to_owned(),
         };
         let checkup = of_sample(&sample(0, false, app("active", 0)), &[condition("edge\u{1b}"), condition("gone")]);
