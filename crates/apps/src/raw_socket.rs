@@ -159,9 +159,12 @@ impl Configure for RawSocket {
     }
 
     fn capabilities(config: &Config) -> Set {
-        // Raising `SO_BUSY_POLL` takes it, and so do buffers beyond the system's limits.
-        let admin = config.busy_poll.is_some() || !has_usual_buffers();
-        let admin = if admin { Set::NET_ADMIN & permitted() } else { Set::EMPTY };
+        // Raising `SO_BUSY_POLL` takes it. Buffers beyond the system's limits take it as well, but a port works without.
+        let admin = match (config.busy_poll.is_some(), has_usual_buffers()) {
+            (true, _) => Set::NET_ADMIN,
+            (false, false) => Set::NET_ADMIN & permitted(),
+            (false, true) => Set::EMPTY,
+        };
         RawConfig::capabilities(config.namespace.is_some()) | admin
     }
 
