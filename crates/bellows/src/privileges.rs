@@ -189,7 +189,7 @@ impl Needs {
             line("PrivateDevices", &["no"]);
             line("DevicePolicy", &["closed"]);
             for device in &self.devices {
-                line("DeviceAllow", &[device, "rw"]);
+                line("DeviceAllow", &[*device, "rw"]);
             }
         }
         if self.locked_memory {

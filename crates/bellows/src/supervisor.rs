@@ -92,7 +92,7 @@ impl Supervisor {
         let started = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), sender.clone());
         let control = started.inspect_err(|failure| {
             // The command prints it as well.
-            history::note(&StartFailed::INFO, &[("source", source.as_str().into())], &failure.to_string());
+            history::note(&StartFailed::INFO, &[("source", source.as_str().into())], &told(failure));
         })?;
         // `--duration` counts the engine's time, without the start of the apps.
         let started = Instant::now();
@@ -128,6 +128,12 @@ impl Supervisor {
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
         wait(&run, &events, deadline, self.watch, terminal)
     }
+}
+
+/// The reason for a failure, as an event has it.
+fn told(failure: &CommandError) -> String {
+    let text = failure.to_string();
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
 /// Starts the engine on a thread of its own.
@@ -379,7 +385,7 @@ impl Run {
             Err(failure) => {
                 if is_request {
                     // The client prints why.
-                    history::note(&ReloadRefused::INFO, &[("by", by.into())], &failure.to_string());
+                    history::note(&ReloadRefused::INFO, &[("by", by.into())], &told(failure));
                 } else {
                     ReloadRefused { by }.log(format_args!("not reloaded, the old network runs on\n{failure}"));
                 }
