@@ -107,8 +107,7 @@ fn the_unit_has_no_mistakes() {
     let unit = fs::read_to_string(root().join("packaging/systemd/bellows@.service")).unwrap();
     // It verifies that the program exists.
     let unit = unit.replace("/usr/bin/bellows", env!("CARGO_BIN_EXE_bellows")).replace("man:bellows(1)", "https://example.org");
-    sandbox.write("bellows@.service", &unit);
-    let path = sandbox.path("bellows@edge.service").display().to_string();
+    let path = sandbox.write("bellows@.service", &unit);
     let verify = Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=no", &path]).output();
     let output = verify.unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
