@@ -67,6 +67,7 @@ pub const FOR_TESTS: &[Tool] = &[
     LIBPCAP,
     Tool { programs: &["bird"], package: "bird2", purpose: "a routing daemon behind a router" },
     Tool { programs: &["traceroute"], package: "traceroute", purpose: "the hops that a host sees" },
+    Tool { programs: &["systemd-analyze"], package: "systemd", purpose: "the units of services" },
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
 ];
 

@@ -42,7 +42,7 @@ pub fn init(logging: Logging) {
     let targets = Targets::new().with_default(level).with_target("async_nats", library);
     // The layer would report its own errors with `eprintln!`, which panics if standard error is broken.
     let text = || {
-        let layer = fmt::layer().with_writer(|| Records).with_ansi(false).with_target(false);
+        let layer = fmt::layer::<Registry>().with_writer(|| Records).with_ansi(false).with_target(false);
         layer.log_internal_errors(false)
     };
     let log: Box<dyn Layer<Registry> + Send + Sync> = match logging.log_format {

@@ -374,7 +374,7 @@ impl Run {
         match &result {
             Ok(report) => {
                 let Reloaded { kept, replaced, revived, added, removed, .. } = &report.reloaded;
-                history::forget([&replaced[..], revived, removed].concat(), began_ns);
+                history::forget([replaced.as_slice(), revived.as_slice(), removed.as_slice()].concat(), began_ns);
                 let [kept, added, removed] = [kept, added, removed].map(|apps| apps.len() as u64);
                 let restarted = (replaced.len() + revived.len()) as u64;
                 let text = report::reload(report);

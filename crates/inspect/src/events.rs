@@ -40,7 +40,7 @@ impl Condition {
     /// Whether this is about the same as an event that begins or ends the condition.
     fn is_of(&self, name: &str, event: &Draft) -> bool {
         let text = |field: &str| event.fields.get(field).and_then(Value::as_str);
-        self.condition == name && text("app") == Some(&self.app) && text("port") == self.port.as_deref()
+        self.condition == name && text("app") == Some(self.app.as_str()) && text("port") == self.port.as_deref()
     }
 
     /// Changes the conditions of a network by an event. Returns whether any has changed.
