@@ -141,7 +141,7 @@ fn status() -> MutexGuard<'static, bool> {
 
 /// Replaces the line at the bottom of the terminal.
 pub fn show_status(line: &str) {
-    if errors_are_json() {
+    if format() != TEXT {
         return;
     }
     match BACKGROUND.get() {

@@ -201,7 +201,7 @@ fn a_hung_engine_gives_no_sign_of_life() {
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000").stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let _watchdog = Watchdog::new(&child);
-    let mut next = || {
+    let next = || {
         let mut buffer = [0; 4096];
         manager.recv(&mut buffer).map(|length| String::from_utf8_lossy(&buffer[..length]).into_owned())
     };

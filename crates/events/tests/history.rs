@@ -81,7 +81,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1..40_usize, 0..4_000_usize).prop_map(|(events, length)| Step::Write(events, length)),
+        4 => (1..25_usize, 0..3_000_usize).prop_map(|(events, length)| Step::Write(events, length)),
         1 => (1..5_u64).prop_map(Step::Skip),
         1 => (1..100_usize).prop_map(Step::Tear),
         1 => Just(Step::Reopen),
@@ -90,7 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn a_reader_gets_each_event_once_and_knows_what_it_misses(steps in prop::collection::vec(step(), 1..40)) {

@@ -9,7 +9,6 @@ use bellows_testkit::eventually;
 use bellows_testkit::wait::Watchdog;
 use serde_json::{Value, json};
 
-use crate::health::FULL;
 use crate::support::{ENDLESS, Sandbox, Signal, root};
 
 /// The events of a history, which must be as they are declared.

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{ENDLESS, Sandbox, Signal};
 
 /// A capture that cannot be written.
-pub const FULL: &str = r#"
+const FULL: &str = r#"
 links = ["source.output -> out.input"]
 [apps.source]
 app = "source"
