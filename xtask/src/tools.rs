@@ -79,6 +79,11 @@ pub const PEERS: &[Tool] = &[
         package: "qemu-system-x86",
         purpose: "a Linux guest at vhost-user ports",
     },
+    Tool {
+        programs: &["systemd-nspawn"],
+        package: "systemd-container",
+        purpose: "networks as services of a booted systemd",
+    },
     Tool { programs: &["/etc/services"], package: "netbase", purpose: "names of ports and protocols in filters" },
     Tool { programs: &["perl"], package: "perl-base", purpose: "a socket of a guest for ESP in UDP" },
     PKG_CONFIG,
