@@ -115,7 +115,9 @@ pub fn note(info: &EventInfo, fields: &[(&str, Value)], message: &str) {
 /// Drops the conditions of apps that a reload has started anew. It began at this time, in nanoseconds since the Unix
 /// epoch.
 pub fn forget(apps: Vec<String>, began_ns: u64) {
-    if !apps.is_empty() && let Some(keeper) = &*keeper() {
+    if !apps.is_empty()
+        && let Some(keeper) = &*keeper()
+    {
         let _ = keeper.orders.try_send(Order::Forget(apps, began_ns));
     }
 }

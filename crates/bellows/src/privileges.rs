@@ -61,13 +61,7 @@ struct Kind {
 
 /// The types of apps that use the system's network. `AF_INET` is for requests about interfaces alone.
 const KINDS: &[Kind] = &[
-    Kind {
-        name: "af-xdp",
-        families: &["AF_INET", "AF_NETLINK", "AF_XDP"],
-        calls: &["bpf"],
-        devices: &[],
-        locks: true,
-    },
+    Kind { name: "af-xdp", families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true },
     Kind {
         name: "raw-socket",
         families: &["AF_INET", "AF_NETLINK", "AF_PACKET"],
@@ -75,13 +69,7 @@ const KINDS: &[Kind] = &[
         devices: &[],
         locks: false,
     },
-    Kind {
-        name: "tap",
-        families: &["AF_INET", "AF_NETLINK"],
-        calls: &[],
-        devices: &["/dev/net/tun"],
-        locks: false,
-    },
+    Kind { name: "tap", families: &["AF_INET", "AF_NETLINK"], calls: &[], devices: &["/dev/net/tun"], locks: false },
     Kind { name: "kernel-routes", families: &["AF_NETLINK"], calls: &[], devices: &[], locks: false },
 ];
 

@@ -124,9 +124,13 @@ mod tests {
         let limit = |micros, pid| watchdog_limit(micros, pid, 7);
         assert_eq!(limit(Some("3000000"), None), Some(Duration::from_secs(3)));
         assert_eq!(limit(Some("3000000"), Some("7")), Some(Duration::from_secs(3)));
-        for (micros, pid) in
-            [(Some("3000000"), Some("8")), (None, Some("7")), (Some("0"), None), (Some("soon"), None), (Some("1"), Some(""))]
-        {
+        for (micros, pid) in [
+            (Some("3000000"), Some("8")),
+            (None, Some("7")),
+            (Some("0"), None),
+            (Some("soon"), None),
+            (Some("1"), Some("")),
+        ] {
             assert_eq!(limit(micros, pid), None, "{micros:?} {pid:?}");
         }
     }

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
+use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError, TraceOrder};
 use bellows_events::{
     Aborted, ReloadRefused, SlowBreath, StartFailed, Started, Stopping, WorkerRecovered, WorkerStalled,
 };
-use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError, TraceOrder};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;

@@ -75,9 +75,10 @@ pub fn checkup(runtime_dir: &RuntimeDir, state: State, sample: Option<&Sample>) 
         (State::Stopped, _) => {
             verdict(Health::Stalled, format!("{}; `kill -CONT {pid}` lets it go on", Obstacle::Stopped))
         }
-        (State::Running, None) => {
-            verdict(Health::Stalled, format!("the process {pid} has not started the network yet: an app is being started"))
-        }
+        (State::Running, None) => verdict(
+            Health::Stalled,
+            format!("the process {pid} has not started the network yet: an app is being started"),
+        ),
         (State::Running, Some(sample)) => of_sample(sample, &Condition::of(runtime_dir)),
     }
 }
@@ -85,9 +86,9 @@ pub fn checkup(runtime_dir: &RuntimeDir, state: State, sample: Option<&Sample>) 
 /// The health by the counters of a process that runs.
 fn of_sample(sample: &Sample, conditions: &[Condition]) -> Checkup {
     let hang = Hang::of(sample).map(|hang| hang.to_string());
-    let failed = networks::failed(&sample.counters).into_iter().map(|app| {
-        format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(&app))
-    });
+    let failed = networks::failed(&sample.counters)
+        .into_iter()
+        .map(|app| format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(&app)));
     let imbalances = sample.counters.imbalances().into_iter().map(|imbalance| sanitize(&imbalance.to_string()));
     // A reload may have removed the app of a condition.
     let is_there = |app: &str| sample.counters.apps.iter().any(|counts| counts.name == app);

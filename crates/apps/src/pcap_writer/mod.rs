@@ -370,7 +370,15 @@ impl Configure for PcapWriter {
         let rotation = Rotation { limit: config.rotate.map(Bytes::bytes), keep: config.keep };
         let timestamps = config.timestamps;
         Ok(PcapWriter {
-            name: context.app.clone(), path, options, access, rotation, timestamps, output: None, will_flush: false })
+            name: context.app.clone(),
+            path,
+            options,
+            access,
+            rotation,
+            timestamps,
+            output: None,
+            will_flush: false,
+        })
     }
 }
 

@@ -416,7 +416,8 @@ impl Configure for VhostUser {
         let features = virtio::features(&config.disable, most);
         let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path("socket", &config.socket, context)?;
-        let config = BackendConfig { app: context.app.clone(), socket, mode: config.mode.into(), queues, features, mac, policy };
+        let config =
+            BackendConfig { app: context.app.clone(), socket, mode: config.mode.into(), queues, features, mac, policy };
         Ok(PortApp::new(&context.app, config))
     }
 }

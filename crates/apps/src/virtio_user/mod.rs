@@ -370,7 +370,16 @@ impl Configure for VirtioUser {
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
         let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path("socket", &config.socket, context)?;
-        let config = FrontendConfig { app: context.app.clone(), socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
+        let config = FrontendConfig {
+            app: context.app.clone(),
+            socket,
+            mode: config.mode.into(),
+            pairs,
+            features,
+            ring_size,
+            mac,
+            policy,
+        };
         Ok(PortApp::new(&context.app, config))
     }
 }

@@ -36,9 +36,8 @@ fn systemd_runs_reloads_watches_and_stops_a_network() {
     let nspawn = |words: &[&str]| {
         let mut command = Command::new("systemd-nspawn");
         let folder = sandbox.path("");
-        let units = ["bellows@.service", "check.service"].map(|unit| {
-            format!("--bind-ro={}:/etc/systemd/system/{unit}", sandbox.path(unit).display())
-        });
+        let units = ["bellows@.service", "check.service"]
+            .map(|unit| format!("--bind-ro={}:/etc/systemd/system/{unit}", sandbox.path(unit).display()));
         command
             .args(["--directory=/", "--volatile=yes", "--register=no", "--keep-unit", "--quiet"])
             .args(["--private-network", "--console=pipe"])

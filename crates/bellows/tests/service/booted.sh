@@ -20,7 +20,7 @@ cp /test/edge.toml /etc/bellows/edge.toml
 systemctl start bellows@edge
 bellows ps bellows/edge --probe
 systemctl show bellows@edge --property=StatusText | grep 'running `/etc/bellows/edge.toml` as `edge`'
-bellows show breath bellows/edge | grep -i native
+bellows ps bellows/edge --json | grep '"schedule": "native"'
 
 # It has no capability, and cannot write elsewhere.
 pid=$(systemctl show bellows@edge --property=MainPID --value)

@@ -47,7 +47,10 @@ fn what_happened_to_a_network_is_there_when_it_has_ended() {
     assert_eq!(field(0, "source"), json!(network));
     assert_eq!((field(1, "by"), field(1, "kept"), field(1, "added")), (json!("request"), json!(1), json!(1)));
     assert!(events[2]["message"].as_str().unwrap().contains("nonsense"), "{:#}", events[2]);
-    assert_eq!((field(3, "by"), field(4, "end"), field(4, "exit_code")), (json!("request"), json!("stopped"), json!(0)));
+    assert_eq!(
+        (field(3, "by"), field(4, "end"), field(4, "exit_code")),
+        (json!("request"), json!("stopped"), json!(0))
+    );
     let times: Vec<u64> = events.iter().map(|event| event["time_ns"].as_u64().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
     let text = sandbox.bellows(&["events"]).fine().stdout;
@@ -82,7 +85,8 @@ fn a_log_of_json_has_the_names_and_fields_of_events() {
     let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
     let said = sandbox.bellows(&["run", &network, "--log-format", "json"]).fine();
     let records: Vec<Value> = said.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let named = |name: &str| records.iter().find(|record| record["event"] == name).unwrap_or_else(|| panic!("{said:#?}"));
+    let named =
+        |name: &str| records.iter().find(|record| record["event"] == name).unwrap_or_else(|| panic!("{said:#?}"));
     assert_eq!((&named("started")["source"], &named("started")["level"]), (&json!(network), &json!("INFO")));
     assert_eq!(named("stopped")["end"], json!("done"));
     let said = sandbox.bellows(&["run", &network]).fine();

@@ -90,7 +90,8 @@ fn services_are_little_exposed() {
         assert!(is_fine, "{name}: {text}");
         // The drop-in was read: a network with interfaces has capabilities.
         let (_, report) = analyze(&["security", "--no-pager", "--json=short"]);
-        let report: serde_json::Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+        let report: serde_json::Value =
+            serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
         let rows = report.as_array().unwrap();
         let row = rows.iter().find(|row| row["json_field"] == "CapabilityBoundingSet_CAP_NET_ADMIN").unwrap();
         assert_eq!(row["set"], json!(name == "vhost"), "{row:#}");
@@ -106,7 +107,9 @@ fn the_unit_has_no_mistakes() {
     let sandbox = Sandbox::new();
     let unit = fs::read_to_string(root().join("packaging/systemd/bellows@.service")).unwrap();
     // It verifies that the program exists.
-    let unit = unit.replace("/usr/bin/bellows", env!("CARGO_BIN_EXE_bellows")).replace("man:bellows(1)", "https://example.org");
+    let unit = unit
+        .replace("/usr/bin/bellows", env!("CARGO_BIN_EXE_bellows"))
+        .replace("man:bellows(1)", "https://example.org");
     let path = sandbox.write("bellows@.service", &unit);
     let verify = Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=no", &path]).output();
     let output = verify.unwrap();

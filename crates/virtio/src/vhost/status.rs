@@ -338,13 +338,7 @@ impl BackendStatus {
 
 impl DeviceStatus {
     /// The status of a device with at most this many queues.
-    pub(super) fn new(
-        app: String,
-        socket: PathBuf,
-        mode: Mode,
-        queues: usize,
-        notifiers: Notifiers,
-    ) -> DeviceStatus {
+    pub(super) fn new(app: String, socket: PathBuf, mode: Mode, queues: usize, notifiers: Notifiers) -> DeviceStatus {
         let common = SideStatus::<DeviceSide>::new(app, socket, mode);
         DeviceStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
     }
