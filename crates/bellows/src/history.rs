@@ -1,7 +1,7 @@
 //! The history of a run: its events, in files that outlive it.
 //!
-//! Whatever thread logs an event puts it into a queue. A thread of its own writes it, so that no other waits for a file.
-//! It also follows the conditions that make the network degraded.
+//! Whatever thread logs an event puts it into a queue. A thread of its own writes it, so that no other waits for a
+//! file. It also follows the conditions that make the network degraded.
 
 use std::fmt;
 use std::fs;

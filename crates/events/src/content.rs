@@ -52,8 +52,8 @@ fn read_part(file: Option<&mut File>) -> io::Result<Vec<u8>> {
 }
 
 impl Content {
-    /// Reads both files, which this opens for reading. A writer that goes on meanwhile costs no event: if it has begun a
-    /// new file, both are read again.
+    /// Reads both files, which this opens for reading. A writer that goes on meanwhile costs no event: if it has begun
+    /// a new file, both are read again.
     ///
     /// # Errors
     /// Those of opening and reading files, except that a missing file is empty.

@@ -72,8 +72,8 @@ impl Condition {
         }
     }
 
-    /// Removes the conditions of apps that a reload has started anew. Those with an event since the reload began, at this
-    /// time, are of the new apps. Returns whether there were any.
+    /// Removes the conditions of apps that a reload has started anew. Those with an event since the reload began, at
+    /// this time, are of the new apps. Returns whether there were any.
     pub fn forget(conditions: &mut Vec<Condition>, restarted: &[String], began_ns: u64) -> bool {
         let before = conditions.len();
         conditions.retain(|condition| condition.last_ns >= began_ns || !restarted.contains(&condition.app));

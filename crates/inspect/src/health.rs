@@ -18,8 +18,8 @@ use crate::text::sanitize;
 pub enum Health {
     /// Every worker breathes, and every app works.
     Running,
-    /// The network runs, but not all of it works: an app has panicked and is no longer called, its books do not balance,
-    /// it has an error that lasts, or a port has no link.
+    /// The network runs, but not all of it works: an app has panicked and is no longer called, its books do not
+    /// balance, it has an error that lasts, or a port has no link.
     Degraded,
     /// The process lives, and no packet moves through one of its workers: the process is stopped, an app does not
     /// return, or the network has not started yet.
@@ -54,8 +54,8 @@ impl fmt::Display for Health {
 pub struct Checkup {
     /// The health.
     pub health: Health,
-    /// The reasons, in sentences without a full stop, the worst first; empty if the network is running. Names of apps in
-    /// them are safe to print.
+    /// The reasons, in sentences without a full stop, the worst first; empty if the network is running. Names of apps
+    /// in them are safe to print.
     pub reasons: Vec<String>,
 }
 

@@ -85,8 +85,8 @@ pub struct Snapshot {
 
 /// The status of a port. The control thread and the engine write it, any thread can read it.
 ///
-/// It also logs what happens to the port: a *link*, if there is an interface on the other side, is up or down; a *peer*,
-/// if there is a socket, is connected or not.
+/// It also logs what happens to the port: a *link*, if there is an interface on the other side, is up or down; a
+/// *peer*, if there is a socket, is connected or not.
 pub struct PortStatus {
     /// The name in log lines.
     name: String,

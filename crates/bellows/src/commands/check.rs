@@ -34,8 +34,8 @@ pub struct Arguments {
     overrides: Vec<String>,
     /// Print the privileges that each network needs, as text or as a drop-in for the unit `bellows@.service`
     ///
-    /// Capabilities, devices, locked memory, and folders in which it creates files or sockets. `bellows run` gives up all
-    /// other capabilities.
+    /// Capabilities, devices, locked memory, and folders in which it creates files or sockets. `bellows run` gives up
+    /// all other capabilities.
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     privileges: Option<PrivilegesFormat>,
     /// Print the result as JSON (see docs/json.md)
