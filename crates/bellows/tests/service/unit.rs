@@ -13,7 +13,7 @@ const VHOST: &str = r#"
 links = ["guest.output -> end.input"]
 [apps.guest]
 app = "vhost-user"
-socket = "/run/bellows/guest.sock"
+socket = "guest.sock"
 [apps.end]
 app = "sink"
 "#;
@@ -40,7 +40,9 @@ fn a_network_needs_what_its_apps_need() {
     let (vhost, xdp) = (sandbox.write("vhost.toml", VHOST), sandbox.write("xdp.toml", XDP));
     let drop_in = |network: &str| sandbox.bellows(&["check", "--privileges=systemd", network]).fine().stdout;
     let unit = drop_in(&vhost);
-    assert_eq!(values(&unit, "ReadWritePaths"), "-/run/bellows");
+    let folder = sandbox.path("").display().to_string();
+    let folder = folder.trim_end_matches('/');
+    assert_eq!(values(&unit, "ReadWritePaths").trim_end_matches('/'), format!("-{folder}"));
     for key in ["CapabilityBoundingSet", "AmbientCapabilities", "RestrictAddressFamilies", "PrivateNetwork"] {
         assert_eq!(values(&unit, key), "", "{unit}");
     }
@@ -54,7 +56,7 @@ fn a_network_needs_what_its_apps_need() {
     let text = sandbox.bellows(&["check", "--privileges", &xdp]).fine().stdout;
     assert!(text.contains("capabilities: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF\n    left: CAP_NET_ADMIN"), "{text}");
     let text = sandbox.bellows(&["check", "--privileges", &vhost]).fine().stdout;
-    assert!(text.contains("capabilities: none\n  writes in: /run/bellows\n"), "{text}");
+    assert!(text.contains(&format!("capabilities: none\n  writes in: {folder}")), "{text}");
     let found = sandbox.bellows(&["check", "--privileges", "--json", &vhost, &xdp]).fine().json();
     assert_eq!(found[0]["privileges"]["capabilities"], json!([]), "{found:#}");
     assert_eq!(found[1]["privileges"]["apps"][1]["app"], json!("right"), "{found:#}");
