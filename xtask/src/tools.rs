@@ -67,6 +67,7 @@ pub const FOR_TESTS: &[Tool] = &[
     LIBPCAP,
     Tool { programs: &["bird"], package: "bird2", purpose: "a routing daemon behind a router" },
     Tool { programs: &["traceroute"], package: "traceroute", purpose: "the hops that a host sees" },
+    Tool { programs: &["systemd-analyze"], package: "systemd", purpose: "the units of services" },
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
 ];
 
@@ -77,6 +78,11 @@ pub const PEERS: &[Tool] = &[
         programs: &["qemu-system-x86_64"],
         package: "qemu-system-x86",
         purpose: "a Linux guest at vhost-user ports",
+    },
+    Tool {
+        programs: &["systemd-nspawn"],
+        package: "systemd-container",
+        purpose: "networks as services of a booted systemd",
     },
     Tool { programs: &["/etc/services"], package: "netbase", purpose: "names of ports and protocols in filters" },
     Tool { programs: &["perl"], package: "perl-base", purpose: "a socket of a guest for ESP in UDP" },

@@ -247,7 +247,7 @@ impl Configure for AfXdp {
         }]
     }
 
-    fn configure(config: Config, _context: &Context) -> Result<AfXdp, SettingError> {
+    fn configure(config: Config, context: &Context) -> Result<AfXdp, SettingError> {
         let size = config.ring_size;
         if !(64..=32_768).contains(&size) || !size.is_power_of_two() {
             let message = format!("a ring cannot have {size} entries");
@@ -294,7 +294,7 @@ impl Configure for AfXdp {
             promiscuous: config.promiscuous,
             set_queues: config.set_queues,
         };
-        Ok(PortApp::new((xdp, config.wait)))
+        Ok(PortApp::new(&context.app, (xdp, config.wait)))
     }
 }
 

@@ -159,9 +159,12 @@ impl Configure for RawSocket {
     }
 
     fn capabilities(config: &Config) -> Set {
-        // Raising `SO_BUSY_POLL` takes it, and so do buffers beyond the system's limits.
-        let admin = config.busy_poll.is_some() || !has_usual_buffers();
-        let admin = if admin { Set::NET_ADMIN & permitted() } else { Set::EMPTY };
+        // Raising `SO_BUSY_POLL` takes it. Buffers beyond the system's limits take it as well, but a port works without.
+        let admin = match (config.busy_poll.is_some(), has_usual_buffers()) {
+            (true, _) => Set::NET_ADMIN,
+            (false, false) => Set::NET_ADMIN & permitted(),
+            (false, true) => Set::EMPTY,
+        };
         RawConfig::capabilities(config.namespace.is_some()) | admin
     }
 
@@ -171,7 +174,7 @@ impl Configure for RawSocket {
         vec![config.queues.share(interface, config, |key| key == "fanout")]
     }
 
-    fn configure(config: Config, _context: &Context) -> Result<RawSocket, SettingError> {
+    fn configure(config: Config, context: &Context) -> Result<RawSocket, SettingError> {
         check_interface(&config.interface)?;
         let queues = config.queues.check("queue", "queues")?;
         let size = config.ring_size;
@@ -189,7 +192,7 @@ impl Configure for RawSocket {
             ring_size: size as usize,
             busy_poll: config.busy_poll.map(|time| Duration::from_micros(time.into())),
         };
-        Ok(PortApp::new((raw, config.wait)))
+        Ok(PortApp::new(&context.app, (raw, config.wait)))
     }
 }
 

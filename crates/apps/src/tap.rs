@@ -152,7 +152,7 @@ impl Configure for Tap {
         config.interface.iter().map(device).map(shared).collect()
     }
 
-    fn configure(config: Config, _context: &Context) -> Result<Tap, SettingError> {
+    fn configure(config: Config, context: &Context) -> Result<Tap, SettingError> {
         if let Some(name) = &config.interface {
             check_interface(name)?;
             if name.len() > MAX_NAME || name.contains('%') {
@@ -170,19 +170,22 @@ impl Configure for Tap {
             let message = "apps that share a device must name it";
             return Err(SettingError::at("queues", message, "set `interface`, or give a number of queues"));
         }
-        Ok(PortApp::new(TapConfig {
-            queues,
-            name: config.interface,
-            namespace: config.namespace,
-            offloads: config.offloads,
-            persistent: config.persistent,
-            owner: config.owner.map(User::id),
-            group: config.group.map(FileGroup::id),
-            addresses: config.address.iter().map(|text| read_address(text)).collect::<Result<_, _>>()?,
-            mtu: config.mtu,
-            mac: read_mac(config.mac.as_deref())?.map(MacAddr),
-            up: config.up,
-        }))
+        Ok(PortApp::new(
+            &context.app,
+            TapConfig {
+                queues,
+                name: config.interface,
+                namespace: config.namespace,
+                offloads: config.offloads,
+                persistent: config.persistent,
+                owner: config.owner.map(User::id),
+                group: config.group.map(FileGroup::id),
+                addresses: config.address.iter().map(|text| read_address(text)).collect::<Result<_, _>>()?,
+                mtu: config.mtu,
+                mac: read_mac(config.mac.as_deref())?.map(MacAddr),
+                up: config.up,
+            },
+        ))
     }
 }
 

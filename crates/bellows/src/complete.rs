@@ -100,6 +100,8 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
         ("esp", "name", networks()),
         ("esp", "app", running_apps()),
         ("stop", "names", networks()),
+        ("ps", "names", networks()),
+        ("events", "names", networks()),
     ] {
         definition = with_completer(definition, command, argument, completer);
     }

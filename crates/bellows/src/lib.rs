@@ -38,13 +38,13 @@
 //! | `operating` | requests to the routing domains of running networks, and files of lines |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
 //! | `subcommand` | the shared part of all subcommands |
-//! | `supervisor`, `privileges`, `progress` | the process around a running engine: threads, signals, reloads, privileges, the end |
+//! | `supervisor`, `service`, `privileges`, `progress` | the process around a running engine: threads, signals, the service manager, reloads, privileges, the end |
 //! | `report` | reports of runs and reloads, for people and for programs |
 //! | `control` | the engine's side of the control socket |
 //! | `filters` | filter expressions of commands and of requests, compiled for link types as they come |
 //! | `baseline` | the counters at `bellows clear`, which later readers subtract |
-//! | `logging`, `arguments` | the log; arguments shared by several commands |
-//! | `terminal`, `text`, `charset`, `command_error` | output, numbers in words, characters, exit codes |
+//! | `logging`, `history`, `arguments` | the log; the events of a run, which are kept; arguments shared by several commands |
+//! | `terminal`, `journal`, `text`, `charset`, `command_error` | output, the journal of systemd, numbers in words, characters, exit codes |
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -56,12 +56,15 @@ mod commands;
 mod complete;
 mod control;
 mod filters;
+mod history;
+mod journal;
 mod logging;
 mod measuring;
 mod operating;
 mod privileges;
 mod progress;
 mod report;
+mod service;
 mod subcommand;
 mod supervisor;
 mod terminal;

@@ -1,9 +1,13 @@
-//! Giving up privileges that a running network does not need.
+//! The privileges that a network needs, and giving up all others.
 
+use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use bellows_config::Loaded;
 use bellows_sys::capability::{Set, permitted, retain_in_process, without};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use serde::Serialize;
 
 /// The files that a running network opens.
 pub struct LaterFiles<'a> {
@@ -41,4 +45,168 @@ fn for_files(files: &LaterFiles<'_>) -> Set {
 /// By the effective user, as opening it would be.
 fn is_permitted(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS) != Err(rustix::io::Errno::ACCESS)
+}
+
+/// What a type of app uses of the system that a service is not allowed unless it says so.
+struct Kind {
+    name: &'static str,
+    /// Families of sockets.
+    families: &'static [&'static str],
+    /// System calls beyond those of common services.
+    calls: &'static [&'static str],
+    devices: &'static [&'static str],
+    /// Whether it locks memory.
+    locks: bool,
+}
+
+/// The types of apps that use the system's network. `AF_INET` is for requests about interfaces alone.
+const KINDS: &[Kind] = &[
+    Kind { name: "af-xdp", families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true },
+    Kind {
+        name: "raw-socket",
+        families: &["AF_INET", "AF_NETLINK", "AF_PACKET"],
+        calls: &[],
+        devices: &[],
+        locks: false,
+    },
+    Kind { name: "tap", families: &["AF_INET", "AF_NETLINK"], calls: &[], devices: &["/dev/net/tun"], locks: false },
+    Kind { name: "kernel-routes", families: &["AF_NETLINK"], calls: &[], devices: &[], locks: false },
+];
+
+/// The privileges that a network needs, and what else a service manager must allow it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Needs {
+    /// The capabilities by their names: `CAP_NET_RAW`.
+    capabilities: Vec<String>,
+    /// The apps that need them.
+    apps: Vec<AppNeeds>,
+    /// Families of sockets besides Unix sockets.
+    address_families: BTreeSet<&'static str>,
+    /// System calls beyond those of common services.
+    system_calls: BTreeSet<&'static str>,
+    devices: BTreeSet<&'static str>,
+    /// Whether it uses interfaces or routes of the system.
+    system_network: bool,
+    /// Whether it locks memory beyond the usual limit. A limit of its own replaces `CAP_IPC_LOCK`.
+    locked_memory: bool,
+    /// Folders in which it creates files or sockets.
+    written_folders: BTreeSet<PathBuf>,
+}
+
+/// The capabilities of an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct AppNeeds {
+    app: String,
+    capabilities: Vec<String>,
+}
+
+fn names(set: Set) -> Vec<String> {
+    set.names().map(|name| format!("CAP_{name}")).collect()
+}
+
+impl Needs {
+    /// The needs of a network.
+    pub fn of(loaded: &Loaded) -> Needs {
+        let is_used = |kind: &&Kind| loaded.network.apps.iter().any(|app| app.kind == kind.name);
+        let kinds: Vec<&Kind> = KINDS.iter().filter(is_used).collect();
+        let capabilities = loaded.capabilities - Set::IPC_LOCK;
+        let all = |list: fn(&Kind) -> &'static [&'static str]| -> BTreeSet<&'static str> {
+            kinds.iter().flat_map(|kind| list(kind).iter().copied()).collect()
+        };
+        let mut system_calls = all(|kind| kind.calls);
+        if capabilities.contains(Set::SYS_ADMIN) {
+            system_calls.insert("setns");
+        }
+        let app = |(app, set): &(String, Set)| AppNeeds { app: app.clone(), capabilities: names(*set - Set::IPC_LOCK) };
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        Needs {
+            capabilities: names(capabilities),
+            apps: loaded.app_capabilities.iter().map(app).filter(|app| !app.capabilities.is_empty()).collect(),
+            address_families: all(|kind| kind.families),
+            system_calls,
+            devices: all(|kind| kind.devices),
+            system_network: !kinds.is_empty(),
+            locked_memory: kinds.iter().any(|kind| kind.locks),
+            written_folders: loaded.changed_folders.iter().map(absolute).collect(),
+        }
+    }
+
+    /// The needs in words, a few lines.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let listed = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
+        let _ = writeln!(text, "  capabilities: {}", listed(&self.capabilities));
+        for AppNeeds { app, capabilities } in &self.apps {
+            let _ = writeln!(text, "    {app}: {}", listed(capabilities));
+        }
+        if !self.devices.is_empty() {
+            let devices: Vec<String> = self.devices.iter().map(|device| (*device).to_owned()).collect();
+            let _ = writeln!(text, "  devices: {}", listed(&devices));
+        }
+        if self.locked_memory {
+            text += "  locked memory: the size of the packet pool (`ulimit -l`, or CAP_IPC_LOCK)\n";
+        }
+        let folders: Vec<String> = self.written_folders.iter().map(|folder| folder.display().to_string()).collect();
+        if !folders.is_empty() {
+            let _ = writeln!(text, "  writes in: {}", listed(&folders));
+        }
+        text
+    }
+
+    /// The needs as a drop-in for the unit `bellows@.service`, which allows none of them.
+    pub fn drop_in(&self, network: &str) -> String {
+        let mut text = format!("# What {network} needs, by `bellows check --privileges=systemd`.\n[Service]\n");
+        let mut line = |key: &str, values: &[&str]| {
+            if !values.is_empty() {
+                let _ = writeln!(text, "{key}={}", values.join(" "));
+            }
+        };
+        let list = |set: &BTreeSet<&'static str>| set.iter().copied().collect::<Vec<_>>();
+        let capabilities: Vec<&str> = self.capabilities.iter().map(String::as_str).collect();
+        line("CapabilityBoundingSet", &capabilities);
+        line("AmbientCapabilities", &capabilities);
+        line("RestrictAddressFamilies", &list(&self.address_families));
+        line("SystemCallFilter", &list(&self.system_calls));
+        if self.system_network {
+            line("PrivateNetwork", &["no"]);
+        }
+        if self.system_calls.contains("setns") {
+            line("RestrictNamespaces", &["net"]);
+        }
+        if !self.devices.is_empty() {
+            line("PrivateDevices", &["no"]);
+            line("DevicePolicy", &["closed"]);
+            for device in &self.devices {
+                line("DeviceAllow", &[*device, "rw"]);
+            }
+        }
+        if self.locked_memory {
+            line("LimitMEMLOCK", &["infinity"]);
+        }
+        for folder in &self.written_folders {
+            line("ReadWritePaths", &[&unit_path(folder)]);
+        }
+        text
+    }
+}
+
+/// A path as a value in a unit: quoted, and without the unit's specifiers. A folder that is missing is no error.
+fn unit_path(path: &Path) -> String {
+    let path = path.display().to_string().replace('%', "%%");
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+    if path.chars().all(is_plain) {
+        return format!("-{path}");
+    }
+    format!("\"-{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_for_units() {
+        assert_eq!(unit_path(Path::new("/run/bellows")), "-/run/bellows");
+        assert_eq!(unit_path(Path::new("/a b/50%/\"c\"")), r#""-/a b/50%%/\"c\"""#);
+    }
 }

@@ -25,6 +25,17 @@ pub enum StoppedBy {
     Request,
 }
 
+impl StoppedBy {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoppedBy::Duration => "duration",
+            StoppedBy::Signal => "signal",
+            StoppedBy::Request => "request",
+        }
+    }
+}
+
 /// The pool's memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolMemory {

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
 use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError, TraceOrder};
+use bellows_events::{
+    Aborted, ReloadRefused, SlowBreath, StartFailed, Started, Stopping, WorkerRecovered, WorkerStalled,
+};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
-use bellows_observe::{Liveness, RuntimeDir};
+use bellows_observe::{Liveness, Reloaded, RuntimeDir};
 use bellows_sys::clock;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,9 +28,11 @@ use crate::arguments::NetworkFile;
 use crate::baseline;
 use crate::command_error::CommandError;
 use crate::control::{self, Answer, Conversations};
+use crate::history;
 use crate::privileges::{self, LaterFiles};
 use crate::progress::Progress;
 use crate::report::{self, StoppedBy};
+use crate::service::Service;
 use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
 
@@ -83,10 +88,16 @@ impl Supervisor {
         let Loaded { network, engine, files, capabilities, written_folders, .. } = self.loaded;
         // An app may hang when it starts, so the second signal must work by now.
         forward_signals(signals, sender.clone(), Arc::clone(&self.runtime_dir));
-        let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), sender.clone())?;
+        let source = self.file.name();
+        let started = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), sender.clone());
+        let control = started.inspect_err(|failure| {
+            // The command prints it as well.
+            history::note(&StartFailed::INFO, &[("source", source.as_str().into())], &told(failure));
+        })?;
         // `--duration` counts the engine's time, without the start of the apps.
         let started = Instant::now();
-        tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.runtime_dir.name(), process::id());
+        let running = format!("running `{source}` as `{}` (process {})", self.runtime_dir.name(), process::id());
+        Started { source: &source }.log(&running);
 
         let read = files.clone();
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
@@ -96,6 +107,8 @@ impl Supervisor {
             registry: self.registry,
             settings: engine,
             source,
+            running,
+            service: Service::of_environment(),
             reloading: RwLock::new(()),
             started,
             events: sender,
@@ -110,10 +123,17 @@ impl Supervisor {
         if !run.settings.keep_capabilities {
             privileges::give_up(capabilities, &LaterFiles { read: &read, written: &written_folders });
         }
+        run.service.ready(&run.running);
         // A deadline too far away to represent counts as none.
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
         wait(&run, &events, deadline, self.watch, terminal)
     }
+}
+
+/// The reason for a failure, as an event has it.
+fn told(failure: &CommandError) -> String {
+    let text = failure.to_string();
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
 /// Starts the engine on a thread of its own.
@@ -178,6 +198,8 @@ fn forward_signals(mut signals: Signals, events: Sender<SupervisorEvent>, runtim
         let mut stopping = false;
         for signal in signals.forever() {
             if signal != SIGHUP && stopping {
+                history::note(&Aborted::INFO, &[("by", "signal".into())], "ended at once by a second signal");
+                history::end();
                 let _ = runtime_dir.remove();
                 process::exit(128 + signal);
             }
@@ -197,9 +219,10 @@ fn wait(
 ) -> Result<(Outcome, Option<StoppedBy>), CommandError> {
     let mut progress = Progress::on_terminal();
     let mut stopped_by = None;
-    let mut stop = |why| {
+    let mut stop = |why: StoppedBy| {
         if stopped_by.is_none() {
-            tracing::info!("stopping");
+            Stopping { by: why.name() }.log("stopping");
+            run.service.stopping("stopping: apps flush and finish");
         }
         stopped_by.get_or_insert(why);
         run.control.stop();
@@ -213,11 +236,15 @@ fn wait(
         match events.recv_timeout(until_deadline.min(GAUGE_INTERVAL)) {
             Ok(SupervisorEvent::Ended(outcome)) => {
                 drop(progress);
-                let panicked = || CommandError::Failed("the engine panicked; this is a bug in bellows".to_owned());
+                let panicked = || {
+                    let message = "the engine panicked; this is a bug in bellows";
+                    history::note(&Aborted::INFO, &[("by", "panic".into())], message);
+                    CommandError::Failed(message.to_owned())
+                };
                 return Ok((outcome.ok_or_else(panicked)?, stopped_by));
             }
             Ok(SupervisorEvent::Signal(SIGHUP)) => match terminal.meaning() {
-                Hangup::Request => reload_in_background(run),
+                Hangup::Request => reload_in_background(run, "signal"),
                 Hangup::Terminal => stop(StoppedBy::Signal),
                 Hangup::Ignored => tracing::info!("the terminal has gone away; the network runs on"),
             },
@@ -231,12 +258,21 @@ fn wait(
         if watch && next_check <= Instant::now() {
             next_check = Instant::now() + CHECK_INTERVAL;
             if run.source().watched.have_changed() {
-                reload_in_background(run);
+                reload_in_background(run, "watch");
             }
         }
         terminal.check();
-        watchdog.check(run.control.liveness(), clock::unix_ns());
-        slow.take(run.control.take_slow_breaths(), Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
+        let now = clock::unix_ns();
+        if let Some(status) = watchdog.check(run.control.liveness(), now) {
+            run.service.status(status.as_deref().unwrap_or(&run.running));
+        }
+        // A hang is noticed late enough for workers that are only busy.
+        run.service.breathe(|| watchdog.hang.is_none());
+        let breaths = run.control.take_slow_breaths();
+        let app = breaths.first.first().and_then(|slow| Some(slow.doing.as_ref()?.app.clone()));
+        if let Some(line) = slow.take(breaths, Instant::now()) {
+            SlowBreath { app: app.as_deref() }.log(line);
+        }
         run.control.refresh();
         progress.update(&run.control);
     }
@@ -252,7 +288,8 @@ struct HangLog {
 }
 
 impl HangLog {
-    fn check(&mut self, pulse: Liveness, now: u64) {
+    /// Returns what is new, if anything: a hang, in words, or nothing if one is over.
+    fn check(&mut self, pulse: Liveness, now: u64) -> Option<Option<String>> {
         if now.saturating_sub(self.checked) > MAX_CALL_NS / 2 {
             self.resumed = now;
         }
@@ -260,31 +297,35 @@ impl HangLog {
         let alive = pulse.alive.max(self.resumed);
         match (Hang::at(Liveness { alive, ..pulse }, now), &mut self.hang) {
             (Some(hang), before @ None) => {
-                tracing::warn!("hung: {hang}; `bellows stop --kill` ends it");
-                *before = Some(hang);
+                let (worker, app) = (hang.worker.as_deref(), hang.app.as_deref());
+                let message = format!("hung: {hang}; `bellows stop --kill` ends it");
+                WorkerStalled { worker, app, seconds: hang.seconds }.log(message);
+                Some(Some(format!("stalled: {}", before.insert(hang))))
             }
-            (Some(hang), Some(before)) => before.seconds = hang.seconds,
+            (Some(hang), Some(before)) => {
+                before.seconds = hang.seconds;
+                None
+            }
             (None, before) => {
-                if let Some(hang) = before.take() {
-                    let time = span(Duration::from_secs_f64(hang.seconds));
-                    match (hang.app, hang.worker) {
-                        (Some(app), _) => tracing::info!("the app `{app}` has returned after about {time}"),
-                        (_, Some(worker)) => tracing::info!("the worker `{worker}` breathes again after about {time}"),
-                        _ => tracing::info!("the engine breathes again after about {time}"),
-                    }
-                }
+                let Hang { worker, app, seconds, .. } = before.take()?;
+                let time = span(Duration::from_secs_f64(seconds));
+                let message = match (&app, &worker) {
+                    (Some(app), _) => format!("the app `{app}` has returned after about {time}"),
+                    (_, Some(worker)) => format!("the worker `{worker}` breathes again after about {time}"),
+                    _ => format!("the engine breathes again after about {time}"),
+                };
+                WorkerRecovered { worker: worker.as_deref(), app: app.as_deref(), seconds }.log(message);
+                Some(None)
             }
         }
     }
 }
 
 /// Reloads on a separate thread, so that signals and timeouts are not delayed, and logs the result.
-fn reload_in_background(run: &Arc<Run>) {
+fn reload_in_background(run: &Arc<Run>, by: &'static str) {
     let reloading = Arc::clone(run);
-    let work = move || match reloading.reload(None, &[]) {
-        Ok(report) => tracing::info!("reloaded\n{}", report::reload(&report).trim_end()),
-        Err(failure) => tracing::error!("not reloaded, the old network runs on\n{failure}"),
-    };
+    // The result is in the log.
+    let work = move || drop(reloading.reload(None, &[], by));
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
         tracing::error!("no thread for a reload: {error}");
     }
@@ -298,6 +339,9 @@ struct Run {
     /// The table `[engine]` that the process was started with.
     settings: EngineConfig,
     source: Mutex<Source>,
+    /// What runs, in words.
+    running: String,
+    service: Service,
     /// Held by a reload, and by each request to an app or object.
     reloading: RwLock<()>,
     started: Instant,
@@ -315,8 +359,44 @@ impl Run {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads the network again, or another one, and swaps it in. Logs the result, and who asked for it.
+    fn reload(
+        &self,
+        other: Option<PathBuf>,
+        restart: &[String],
+        by: &'static str,
+    ) -> Result<ReloadReport, CommandError> {
+        let began_ns = clock::unix_ns();
+        self.service.reloading();
+        let result = self.swap(other, restart);
+        let is_request = by == "request";
+        let what = if is_request { " on request" } else { "" };
+        match &result {
+            Ok(report) => {
+                let Reloaded { kept, replaced, revived, added, removed, .. } = &report.reloaded;
+                history::forget([replaced.as_slice(), revived.as_slice(), removed.as_slice()].concat(), began_ns);
+                let [kept, added, removed] = [kept, added, removed].map(|apps| apps.len() as u64);
+                let restarted = (replaced.len() + revived.len()) as u64;
+                let text = report::reload(report);
+                bellows_events::Reloaded { by, kept, restarted, added, removed }
+                    .log(format_args!("reloaded{what}\n{}", text.trim_end()));
+                self.service.ready(&self.running);
+            }
+            Err(failure) => {
+                if is_request {
+                    // The client prints why.
+                    history::note(&ReloadRefused::INFO, &[("by", by.into())], &told(failure));
+                } else {
+                    ReloadRefused { by }.log(format_args!("not reloaded, the old network runs on\n{failure}"));
+                }
+                self.service.ready(&format!("{}; the last reload was refused", self.running));
+            }
+        }
+        result
+    }
+
     /// Reads the network again, or another one, and swaps it in.
-    fn reload(&self, other: Option<PathBuf>, restart: &[String]) -> Result<ReloadReport, CommandError> {
+    fn swap(&self, other: Option<PathBuf>, restart: &[String]) -> Result<ReloadReport, CommandError> {
         let mut file = self.source().file.clone();
         if other.is_none() && file.is_stdin() {
             return Err(CommandError::Usage(format!(
@@ -394,11 +474,8 @@ impl control::Engine for Run {
             },
             Request::Breath => Reply::Breath(self.control.listing()),
             Request::Apps => Reply::Apps { apps: self.control.statuses(), objects: self.control.objects() },
-            Request::Reload { network, restart } => match self.reload(network, &restart) {
-                Ok(report) => {
-                    tracing::info!("reloaded on request\n{}", report::reload(&report).trim_end());
-                    Reply::Reloaded(report)
-                }
+            Request::Reload { network, restart } => match self.reload(network, &restart, "request") {
+                Ok(report) => Reply::Reloaded(report),
                 Err(failure) => {
                     let mistake = !matches!(failure, CommandError::Failed(_));
                     let message = match failure {
@@ -503,7 +580,7 @@ mod tests {
         let mut watchdog = HangLog::default();
         let mut check = |alive: u64, now: u64| {
             let (doing, alive) = (doing.clone(), alive * TENTH);
-            watchdog.check(Liveness { worker: None, doing, asleep: false, alive }, now * TENTH);
+            let _ = watchdog.check(Liveness { worker: None, doing, asleep: false, alive }, now * TENTH);
             watchdog.hang.as_ref().and_then(|hang| hang.app.clone())
         };
         let start = 1_000_000;

@@ -1,17 +1,19 @@
 //! The terminal: its abilities, and a full-screen display.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tracing::Level;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::charset;
+use crate::journal::{self, Record};
 
 /// Whether standard output goes to a terminal.
 pub fn shows_stdout() -> bool {
@@ -25,7 +27,7 @@ pub fn stdout_is_rich() -> bool {
 
 /// Whether text on standard error may be styled.
 pub fn stderr_is_rich() -> bool {
-    io::stderr().is_terminal() && wants_colour() && !errors_are_json()
+    io::stderr().is_terminal() && wants_colour() && format() == TEXT
 }
 
 /// The rule of <https://no-color.org>, and the terminal's type.
@@ -76,46 +78,58 @@ fn write_stdout(text: &str) -> io::Result<bool> {
 
 /// Writes a notice to standard error and ignores write errors.
 pub fn notice(text: &str) {
-    say("INFO", text);
+    say(Level::INFO, text);
 }
 
 /// Writes a warning to standard error, like [`notice`].
 pub fn warn(text: &str) {
-    say("WARN", text);
+    say(Level::WARN, text);
 }
 
 /// Writes the reason for a failed command to standard error, like [`notice`].
 pub fn fail(text: &str) {
-    say("ERROR", text);
+    say(Level::ERROR, text);
 }
 
-fn say(level: &str, text: &str) {
+fn say(level: Level, text: &str) {
     if text.is_empty() {
         return;
     }
-    let text = if errors_are_json() { json_record(level, text) } else { text.to_owned() };
-    deliver(text.into_bytes());
+    match format() {
+        JSON => deliver(json_record(level, text).into_bytes()),
+        JOURNAL => log_to_journal(Record::new(journal::priority(level), text.strip_prefix("error: ").unwrap_or(text))),
+        _ => deliver(text.as_bytes().to_vec()),
+    }
 }
 
-/// Whether standard error gets one JSON object per line.
-static JSON: AtomicBool = AtomicBool::new(false);
+/// The format of what goes to standard error: text, one JSON object per line, or records of the journal.
+static FORMAT: AtomicU8 = AtomicU8::new(TEXT);
+
+const TEXT: u8 = 0;
+const JSON: u8 = 1;
+const JOURNAL: u8 = 2;
 
 /// From now on, everything on standard error is JSON, one object per line.
 pub fn write_errors_as_json() {
-    JSON.store(true, Relaxed);
+    FORMAT.store(JSON, Relaxed);
 }
 
-fn errors_are_json() -> bool {
-    JSON.load(Relaxed)
+/// From now on, everything for standard error goes to the journal that is behind it, as records.
+pub fn write_errors_to_journal() {
+    FORMAT.store(JOURNAL, Relaxed);
+}
+
+fn format() -> u8 {
+    FORMAT.load(Relaxed)
 }
 
 /// A text as an entry of the JSON log.
-fn json_record(level: &str, text: &str) -> String {
+fn json_record(level: Level, text: &str) -> String {
     let mut timestamp = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
     let text = text.trim_end();
     let message = text.strip_prefix("error: ").unwrap_or(text);
-    format!("{}\n", serde_json::json!({ "timestamp": timestamp, "level": level, "message": message }))
+    format!("{}\n", serde_json::json!({ "timestamp": timestamp, "level": level.as_str(), "message": message }))
 }
 
 /// The status line at the bottom of standard error. Log lines must not run into it.
@@ -127,7 +141,7 @@ fn status() -> MutexGuard<'static, bool> {
 
 /// Replaces the line at the bottom of the terminal.
 pub fn show_status(line: &str) {
-    if errors_are_json() {
+    if format() != TEXT {
         return;
     }
     match BACKGROUND.get() {
@@ -175,6 +189,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 /// The commands of the writer thread, in order.
 enum Message {
     Lines(Vec<u8>),
+    Journal(Record),
     Status(String),
     ClearStatus,
 }
@@ -184,6 +199,7 @@ impl Message {
     fn lines(&self) -> u64 {
         match self {
             Message::Lines(bytes) => count_lines(bytes),
+            Message::Journal(record) => record.lines(),
             Message::Status(_) | Message::ClearStatus => 0,
         }
     }
@@ -244,6 +260,12 @@ impl Background {
                         self.lose(lines);
                     }
                 }
+                Message::Journal(record) => {
+                    self.report_losses();
+                    if write_record(&record).is_err() {
+                        self.lose(lines);
+                    }
+                }
                 Message::Status(line) => draw_status(&line),
                 Message::ClearStatus => clear(&mut status()),
             }
@@ -258,8 +280,12 @@ impl Background {
             return;
         }
         let text = format!("{lost} lines of the log were lost: standard error could not be written\n");
-        let text = if errors_are_json() { json_record("WARN", &text) } else { text };
-        if write_lines(text.as_bytes()).is_ok() {
+        let result = match format() {
+            JSON => write_lines(json_record(Level::WARN, &text).as_bytes()),
+            JOURNAL => write_record(&Record::new(journal::priority(Level::WARN), &text)),
+            _ => write_lines(text.as_bytes()),
+        };
+        if result.is_ok() {
             self.untold.fetch_sub(lost, Relaxed);
         }
     }
@@ -316,6 +342,24 @@ fn deliver(bytes: Vec<u8>) {
         }
         None => drop(write_lines(&bytes)),
     }
+}
+
+/// Sends a record to the journal, or counts its lines as lost.
+pub fn log_to_journal(record: Record) {
+    match BACKGROUND.get() {
+        Some(background) => {
+            let lines = record.lines();
+            if !background.queue(Message::Journal(record)) {
+                background.lose(lines);
+            }
+        }
+        None => drop(write_record(&record)),
+    }
+}
+
+/// Sends a record to the journal, or through standard error if its socket cannot be reached.
+fn write_record(record: &Record) -> io::Result<()> {
+    record.send().or_else(|_| write_lines(record.text().as_bytes()))
 }
 
 /// The log's writer to standard error: each write is one record. It never fails, because the subscriber would answer an

@@ -40,7 +40,11 @@ const OTHER_WORDS: &[(&[&str], &str)] = &[
         "it is a part of `show`: `bellows show PART NAME`",
     ),
     (&["plot", "draw", "dot"], "`bellows graph NETWORK` draws a network"),
-    (&["log", "logs"], "the log of a network goes to the standard error of its `bellows run`"),
+    (
+        &["log", "logs", "history"],
+        "`bellows events NAME` prints what happened; the log of a network goes to the standard error of its `bellows run`",
+    ),
+    (&["health", "healthcheck", "probe"], "`bellows ps NAME --probe` exits with a code for the health of a network"),
     (
         &["benchmark", "perf"],
         "`bellows appbench APP` measures an app, `bellows bench` the engine, and `bellows show run` a running network",

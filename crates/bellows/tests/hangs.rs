@@ -5,12 +5,14 @@
 
 mod support;
 
-use std::process::ExitCode;
+use std::os::unix::net::UnixDatagram;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Port, Ports};
 use bellows_testkit::eventually;
+use bellows_testkit::wait::Watchdog;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -77,10 +79,11 @@ fn main() -> ExitCode {
     if std::env::var_os("COMMAND").is_some() {
         return bellows::Command::new("hangs").app::<Stuck>().app::<NeverStarts>().main();
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("a_stopped_process_is_named_by_every_command", a_stopped_process_is_named_by_every_command),
         ("a_stopped_process_is_shown_as_stopped", a_stopped_process_is_shown_as_stopped),
         ("a_hung_app_is_named_by_every_command", a_hung_app_is_named_by_every_command),
+        ("a_hung_engine_gives_no_sign_of_life", a_hung_engine_gives_no_sign_of_life),
         ("an_app_that_is_being_started_is_named", an_app_that_is_being_started_is_named),
         ("a_stream_ends_when_its_process_is_stopped", a_stream_ends_when_its_process_is_stopped),
         ("a_run_that_does_not_end_is_killed", a_run_that_does_not_end_is_killed),
@@ -185,6 +188,37 @@ fn a_hung_app_is_named_by_every_command() {
     let said = fails_soon(&sandbox, &["stop", "--timeout", "8s"], "was told to stop 8.00 s ago and has not ended");
     assert!(start.elapsed() >= Duration::from_secs(8));
     assert!(said.stderr.lines().next().unwrap().contains("; waiting for "), "it says so before: {said:#?}");
+}
+
+/// The watchdog of a service manager, which is a socket here.
+fn a_hung_engine_gives_no_sign_of_life() {
+    let sandbox = sandbox();
+    let network = sandbox.write("hung.toml", HUNG);
+    let path = sandbox.path("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut command = sandbox.command(&["run", &network]);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let _watchdog = Watchdog::new(&child);
+    let next = || {
+        let mut buffer = [0; 4096];
+        manager.recv(&mut buffer).map(|length| String::from_utf8_lossy(&buffer[..length]).into_owned())
+    };
+    let status = loop {
+        let message = next().unwrap();
+        if !message.starts_with("READY=1") && message.contains("STATUS=") {
+            break message;
+        }
+    };
+    assert!(status.starts_with("STATUS=stalled: the engine has been in the app `stuck`"), "{status}");
+    manager.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let quiet = next();
+    assert!(quiet.is_err(), "{quiet:?}");
+    let probe = sandbox.bellows(&["ps", "hung", "--probe"]);
+    assert!(probe.code == Some(11) && probe.stdout.contains("in the app `stuck`"), "{probe:#?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 fn an_app_that_is_being_started_is_named() {

@@ -363,7 +363,10 @@ fn an_app_that_hangs_is_named() {
     let hang = &listed()["hang"];
     assert!(hang["activity"] == json!("call") && hang["seconds"].as_f64().unwrap() >= 2.0, "{hang:#}");
     let told = sandbox.bellows(&["ps"]).fine().stdout;
-    assert!(told.contains(" hung ") && told.contains("network: the engine has been in the app `stuck` for "), "{told}");
+    assert!(
+        told.contains(" stalled ") && told.contains("network: the engine has been in the app `stuck` for "),
+        "{told}"
+    );
     let shown = sandbox.bellows(&["show"]).fine().stdout;
     assert!(shown.contains("hung: the engine has been in the app `stuck` for "), "{shown}");
     running.wait_for_log("hung: the engine has been in the app `stuck` for");
@@ -385,7 +388,16 @@ fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
     running.wait_for_log("app `bomb` panicked");
     eventually("it is degraded", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["failed"] == json!(["bomb"]));
     let told = sandbox.bellows(&["ps"]).fine().stdout;
-    assert!(told.contains(" degraded ") && told.contains("network: failed and no longer called: `bomb`"), "{told}");
+    assert!(
+        told.contains(" degraded ") && told.contains("network: the app `bomb` has panicked and is no longer"),
+        "{told}"
+    );
+    assert_eq!(sandbox.bellows(&["ps", "network", "--probe"]).code, Some(10));
+    let events = sandbox.bellows(&["events", "network", "--json"]).fine().stdout;
+    let failed = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let failed = failed.into_iter().find(|event| event["event"] == "app-failed").unwrap_or_else(|| panic!("{events}"));
+    assert_eq!(failed["fields"]["app"], "bomb");
+    assert!(failed["fields"]["place"].as_str().unwrap().contains("own_apps.rs:"), "{failed:#}");
     let shown = sandbox.bellows(&["show"]).fine().stdout;
     assert!(shown.contains("degraded: the app `bomb` has panicked"), "{shown}");
     let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();

@@ -68,6 +68,10 @@ pub struct Loaded {
     pub warnings: Diagnostics,
     /// The capabilities that the apps need while they run.
     pub capabilities: Set,
+    /// The capabilities of each app that needs any.
+    pub app_capabilities: Vec<(String, Set)>,
+    /// Folders in which apps create files or sockets, each once.
+    pub changed_folders: Vec<PathBuf>,
     /// Folders in which apps create further files while they run.
     pub written_folders: Vec<PathBuf>,
     /// Changes of shared objects that a running network already has: to be made when this network is running.
@@ -192,7 +196,10 @@ fn finish(
     }
     let text = text + &builder.part_texts;
     let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
-    let Builder { mut diagnostics, made, capabilities, objects, .. } = builder;
+    let changed_folders = builder.used.iter().filter_map(|used| used.resource.changed_folder());
+    let changed_folders = changed_folders.collect::<BTreeSet<_>>().into_iter().collect();
+    let Builder { mut diagnostics, made, app_capabilities, objects, .. } = builder;
+    let capabilities = app_capabilities.iter().fold(Set::EMPTY, |all, (_, set)| all | *set);
     diagnostics.sort();
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
@@ -205,7 +212,18 @@ fn finish(
             let objects = objects.made().map(object).collect();
             let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: hidden(&text) };
             let files = diagnostics.files.clone();
-            Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders, changes })
+            Ok(Loaded {
+                network,
+                engine,
+                files,
+                text,
+                warnings: diagnostics,
+                capabilities,
+                app_capabilities,
+                changed_folders,
+                written_folders,
+                changes,
+            })
         }
         _ => Err(diagnostics),
     }
@@ -255,8 +273,8 @@ struct Builder<'r> {
     made: Vec<AppSpec>,
     /// The files and sockets that the apps use.
     used: Vec<ResourceUse>,
-    /// The capabilities that the apps need while they run.
-    capabilities: Set,
+    /// The capabilities of each app that needs any while it runs.
+    app_capabilities: Vec<(String, Set)>,
     known: Vec<Known>,
     /// The compound apps.
     scopes: Vec<Scope>,
@@ -320,7 +338,7 @@ impl<'r> Builder<'r> {
             pending: Vec::new(),
             made: Vec::new(),
             used: Vec::new(),
-            capabilities: Set::EMPTY,
+            app_capabilities: Vec::new(),
             known: Vec::new(),
             scopes: Vec::new(),
             inner_links: Vec::new(),
@@ -620,7 +638,10 @@ impl<'r> Builder<'r> {
         context.for_perf = self.overrides.is_for_perf();
         let made = self.configure(&key, &mut table, wrong, |table| entry.make(table, &context));
         self.diagnostics.add_files(context.texts());
-        self.capabilities = self.capabilities | entry.capabilities(&table);
+        let capabilities = entry.capabilities(&table);
+        if !capabilities.is_empty() {
+            self.app_capabilities.push((key.name.clone(), capabilities));
+        }
         for resource in entry.resources(&table, &context) {
             // A key without a place has its default value, or was wrong and has been removed.
             let Some(place) = self.place(&table, resource.key()) else { continue };

@@ -126,6 +126,12 @@ impl Resource {
         (self.access == Access::Write { numbered: true }).then(|| folder(&self.path).to_owned())
     }
 
+    /// The folder in which the app creates a file or a socket. Devices are in none of these.
+    pub(crate) fn changed_folder(&self) -> Option<PathBuf> {
+        let is_made = matches!(self.access, Access::Write { .. } | Access::Listen);
+        (is_made && !self.path.starts_with("/dev")).then(|| folder(&self.path).to_owned())
+    }
+
     /// The key that names the resource.
     pub fn key(&self) -> &'static str {
         self.key

@@ -47,6 +47,7 @@ impl Host {
         let folder = scratch();
         let socket = folder.path().join("socket");
         let config = BackendConfig {
+            app: String::new(),
             socket: socket.clone(),
             mode: Mode::Server,
             queues: 2.into(),

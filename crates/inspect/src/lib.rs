@@ -6,6 +6,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
+//! | [`health`] | whether a network runs, in one word with its reasons |
+//! | [`events`] | what happened to networks: the events that they keep in files |
 //! | [`accounting`] | the cost of each app |
 //! | [`compounds`] | the cost of compound apps: the sums of their parts |
 //! | [`placing`] | proposals for the workers of apps, from their costs |
@@ -38,6 +40,8 @@ pub mod accounting;
 pub mod compounds;
 pub mod control;
 mod error;
+pub mod events;
+pub mod health;
 pub mod hot;
 pub mod journey;
 pub mod networks;

@@ -7,7 +7,7 @@ use bellows_sys::{ethtool, namespace};
 
 use crate::OpenError;
 use crate::interface::{Event, Interface, Interfaces, Monitor};
-use crate::status::{Link, PortStatus, State};
+use crate::status::{Link, PortStatus};
 
 /// The interface of a port, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,8 +177,6 @@ pub(crate) fn report(interface: &Interface, status: &PortStatus) {
         rx_errors: interface.statistics.rx_errors,
         tx_errors: interface.statistics.tx_errors,
     };
-    status.update(|snapshot| {
-        snapshot.link = Some(link);
-        snapshot.state = if works { State::Up } else { State::Down };
-    });
+    status.update(|snapshot| snapshot.link = Some(link));
+    status.carries(works);
 }

@@ -270,17 +270,7 @@ impl<S: Source> Port<S> {
 
     /// Offers open queues to the engine.
     fn offer(&mut self, queues: Vec<S::Queue>) {
-        self.status.update(|snapshot| {
-            snapshot.opened += 1;
-            snapshot.waits = None;
-            if matches!(snapshot.state, State::Starting | State::Waiting | State::Failed) {
-                snapshot.state = State::Up;
-            }
-        });
-        let reopened = self.status.snapshot().opened > 1;
-        if reopened {
-            self.status.say("open again");
-        }
+        self.status.opens();
         let _ = self.source.check(&self.status);
         self.lender.offer(0, queues);
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use bellows_events::{AppDegraded, AppRecovered, LinkDown, LinkUp, PeerAwaited, PeerConnected, PeerDisconnected};
 use bellows_handover::{LogLimit, with_suppressed};
 use bellows_wire::MacAddr;
-use tracing::{info, warn};
 
 use crate::QueueCounts;
 
@@ -84,9 +84,16 @@ pub struct Snapshot {
 }
 
 /// The status of a port. The control thread and the engine write it, any thread can read it.
+///
+/// It also logs what happens to the port: a *link*, if there is an interface on the other side, is up or down; a
+/// *peer*, if there is a socket, is connected or not.
 pub struct PortStatus {
     /// The name in log lines.
     name: String,
+    /// The app of the port; empty if there is none.
+    app: String,
+    /// Whether a peer is on the other side, and no interface.
+    has_peer: bool,
     state: Mutex<Contents>,
 }
 
@@ -95,13 +102,38 @@ struct Contents {
     lines: LogLimit,
     /// Why the engine has given the queues up.
     given_up: Option<String>,
+    /// Whether the queues are open.
+    is_open: bool,
+    /// Whether the port works, as the log was told; `None` if it was told nothing.
+    told: Option<bool>,
+    /// The process on the other side and its user, if known.
+    peer: Option<(u64, u64)>,
 }
 
 impl PortStatus {
     /// The status of a port that logs under this name.
     pub fn new(name: String) -> PortStatus {
-        let contents = Contents { snapshot: Snapshot::default(), lines: LogLimit::new(Instant::now()), given_up: None };
-        PortStatus { name, state: Mutex::new(contents) }
+        let contents = Contents {
+            snapshot: Snapshot::default(),
+            lines: LogLimit::new(Instant::now()),
+            given_up: None,
+            is_open: false,
+            told: None,
+            peer: None,
+        };
+        PortStatus { name, app: String::new(), has_peer: false, state: Mutex::new(contents) }
+    }
+
+    /// The same, of a port of this app.
+    #[must_use]
+    pub fn of_app(self, app: &str) -> PortStatus {
+        PortStatus { app: app.to_owned(), ..self }
+    }
+
+    /// The same, of a port with a peer on the other side, and no interface.
+    #[must_use]
+    pub fn with_peer(self) -> PortStatus {
+        PortStatus { has_peer: true, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents> {
@@ -137,25 +169,207 @@ impl PortStatus {
         self.lock().given_up.take()
     }
 
-    /// Logs a line, unless there were too many.
-    pub fn say(&self, line: &str) {
+    /// Records the process on the other side, and its user.
+    pub(crate) fn meets(&self, peer: Option<(u64, u64)>) {
+        self.lock().peer = peer;
+    }
+
+    /// Records that the interface works, or is down or has no carrier, and logs a change while the queues are open.
+    pub(crate) fn carries(&self, works: bool) {
         let mut contents = self.lock();
-        if let Some(suppressed) = contents.lines.take(Instant::now()) {
-            info!("{}: {}", self.name, with_suppressed(line, suppressed));
+        contents.snapshot.state = if works { State::Up } else { State::Down };
+        if contents.is_open {
+            self.tell_link(&mut contents);
+        }
+    }
+
+    /// Records that the queues are open, and logs it if they were not.
+    pub(crate) fn opens(&self) {
+        let mut contents = self.lock();
+        let snapshot = &mut contents.snapshot;
+        snapshot.opened += 1;
+        snapshot.waits = None;
+        if matches!(snapshot.state, State::Starting | State::Waiting | State::Failed) {
+            snapshot.state = State::Up;
+        }
+        contents.is_open = true;
+        if self.has_peer { self.tell_peer(&mut contents) } else { self.tell_link(&mut contents) }
+    }
+
+    /// Logs whether the link is up, if that is not what the log was told last. The end of a link that is down is always
+    /// logged; its beginning only as often as lines may be, and then again at the next call.
+    fn tell_link(&self, contents: &mut Contents) {
+        let Contents { snapshot, lines, told, .. } = contents;
+        let (app, port) = (self.app.as_str(), self.name.as_str());
+        match (snapshot.state == State::Up, *told) {
+            (true, Some(false)) => {
+                let again = if snapshot.opened > 1 { " again" } else { "" };
+                LinkUp { app, port }.log(format_args!("{port}: open{again}, and the link is up"));
+                *told = Some(true);
+            }
+            (true, _) => *told = Some(true),
+            (false, Some(false)) => {}
+            (false, _) => {
+                if let Some(suppressed) = lines.take(Instant::now()) {
+                    let line = with_suppressed("the interface is down or has no carrier", suppressed);
+                    LinkDown { app, port }.log(format_args!("{port}: {line}"));
+                    *told = Some(false);
+                }
+            }
+        }
+    }
+
+    /// Logs that a peer has come.
+    fn tell_peer(&self, contents: &mut Contents) {
+        let Contents { snapshot, lines, told, peer, .. } = contents;
+        let (app, port) = (self.app.as_str(), self.name.as_str());
+        if *told == Some(false) {
+            AppRecovered { app }.log(format_args!("{port}: open again"));
+        }
+        *told = Some(true);
+        if let Some(suppressed) = lines.take(Instant::now()) {
+            let again = if snapshot.opened > 1 { "open again" } else { "open" };
+            let (peer_pid, peer_uid) = peer.unzip();
+            PeerConnected { app, port, peer_pid, peer_uid }
+                .log(format_args!("{port}: {}", with_suppressed(again, suppressed)));
         }
     }
 
     /// Sets why the port does not work, and logs it if that has changed.
     pub(crate) fn fails(&self, state: State, why: String) {
         let mut contents = self.lock();
-        let Contents { snapshot, lines, .. } = &mut *contents;
+        let Contents { snapshot, lines, told, is_open, .. } = &mut *contents;
         snapshot.state = state;
-        if snapshot.waits.as_ref() != Some(&why) {
-            if let Some(suppressed) = lines.take(Instant::now()) {
-                warn!("{}: {}", self.name, with_suppressed(&why, suppressed));
-            }
-            snapshot.waits = Some(why.clone());
+        let was_open = std::mem::take(is_open);
+        let is_error = state == State::Failed || !self.has_peer;
+        // What could not be logged before is logged now.
+        let is_told = snapshot.waits.as_ref() == Some(&why) && (!is_error || *told == Some(false));
+        if !is_error && *told == Some(false) {
+            AppRecovered { app: &self.app }.log(format_args!("{}: the error is over", self.name));
+            *told = Some(true);
         }
+        if !is_told && let Some(suppressed) = lines.take(Instant::now()) {
+            let (app, port) = (self.app.as_str(), self.name.as_str());
+            let line = format!("{port}: {}", with_suppressed(&why, suppressed));
+            match (is_error, was_open) {
+                (true, _) if self.has_peer => AppDegraded { app }.log(line),
+                (true, _) => LinkDown { app, port }.log(line),
+                (false, true) => PeerDisconnected { app, port }.log(line),
+                (false, false) => PeerAwaited { app, port }.log(line),
+            }
+            if is_error {
+                *told = Some(false);
+            }
+        }
+        snapshot.waits = Some(why.clone());
         snapshot.last_error = Some(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bellows_events::NAME_FIELD;
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
+    use super::*;
+
+    /// The names of the events that were logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    struct Name(String);
+
+    impl Visit for Name {
+        fn record_str(&mut self, field: &Field, value: &str) {
+            if field.name() == NAME_FIELD {
+                value.clone_into(&mut self.0);
+            }
+        }
+
+        fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut name = Name(String::new());
+            event.record(&mut name);
+            self.0.lock().unwrap().push(name.0);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    fn logged(work: impl FnOnce()) -> Vec<String> {
+        let log = Log::default();
+        tracing::subscriber::with_default(log.clone(), work);
+        let names = log.0.lock().unwrap();
+        names.clone()
+    }
+
+    #[test]
+    fn a_link_is_told_when_it_changes() {
+        let status = PortStatus::new("eth0".to_owned()).of_app("left");
+        let names = logged(|| {
+            status.carries(true);
+            status.opens();
+            status.carries(true);
+            status.carries(false);
+            status.carries(false);
+            status.carries(true);
+            status.fails(State::Waiting, "gone".to_owned());
+            status.fails(State::Waiting, "gone".to_owned());
+            status.fails(State::Failed, "no descriptors".to_owned());
+            status.carries(true);
+            status.opens();
+        });
+        assert_eq!(names, ["link-down", "link-up", "link-down", "link-down", "link-up"]);
+    }
+
+    #[test]
+    fn a_peer_comes_and_goes_and_only_an_error_degrades() {
+        let status = PortStatus::new("/run/s".to_owned()).with_peer();
+        let names = logged(|| {
+            status.fails(State::Waiting, "nobody".to_owned());
+            status.opens();
+            status.fails(State::Waiting, "gone".to_owned());
+            status.fails(State::Waiting, "nobody".to_owned());
+            status.fails(State::Failed, "no descriptors".to_owned());
+            status.opens();
+        });
+        let wanted = ["peer-awaited", "peer-connected", "peer-disconnected", "peer-awaited"];
+        assert_eq!(names, [&wanted[..], &["app-degraded", "app-recovered", "peer-connected"]].concat());
+    }
+
+    /// However often a link goes down, what was told last is the truth in the end.
+    #[test]
+    fn a_link_that_flaps_is_told_seldom_and_never_wrongly() {
+        let status = PortStatus::new("eth0".to_owned());
+        let names = logged(|| {
+            status.carries(true);
+            status.opens();
+            for _ in 0..1_000 {
+                status.carries(false);
+                status.carries(true);
+            }
+        });
+        assert!((10..30).contains(&names.len()), "{}", names.len());
+        assert_eq!(names.last().unwrap(), "link-up");
     }
 }

@@ -20,7 +20,7 @@ use crate::interface::{Interface, Interfaces};
 use crate::joint::Joint;
 use crate::keeper::{OpenError, Source};
 use crate::release::wait_for_other_owners;
-use crate::status::{PortStatus, State};
+use crate::status::PortStatus;
 use crate::virtio_header::{from_header, to_header};
 use crate::{InterfaceName, Keeper, Queue, QueueCounts, QueueError, Start, Started};
 
@@ -274,9 +274,9 @@ impl Source for TapSource {
         // An interface that was moved to another network namespace is not seen any more, but works.
         if self.open.as_ref().is_some_and(|tap| tap.present_name().is_some()) {
             status.update(|snapshot| {
-                snapshot.state = State::Up;
                 snapshot.details.insert("device", "moved to another network namespace".to_owned());
             });
+            status.carries(true);
             return None;
         }
         Some("the TAP device was deleted".to_owned())

@@ -13,6 +13,7 @@
 //! read into memory and never mapped, links are not followed, sizes are limited, and a process counts only if it
 //! belongs to the folder's user.
 
+mod event_files;
 mod name;
 mod post_mortems;
 mod search_path;
@@ -29,6 +30,7 @@ use std::time::SystemTime;
 use bellows_sys::shared::SharedCells;
 
 use crate::cells::Cells;
+pub use event_files::{EventFiles, EventStamp};
 pub use post_mortems::POST_MORTEMS;
 use post_mortems::{RESTARTED, archive, number, parse};
 pub use search_path::SearchPath;

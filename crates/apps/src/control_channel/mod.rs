@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
+use bellows_events::{LinkDown, LinkUp};
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
 
 pub use self::message::{MAX_DESCRIPTION, Malformed, Message};
 use self::peer::{Cause, Expected, Peer, State};
@@ -111,6 +111,9 @@ pub struct ControlChannel {
     send_at: u64,
     /// Lines in the log.
     lines: Limit,
+    /// Whether the log has not been told of the state yet, and whether it was told last that the pseudowire is down.
+    is_untold: bool,
+    was_told_down: bool,
     shown: Arc<Shown>,
 }
 
@@ -171,6 +174,8 @@ impl App for ControlChannel {
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         if let Some(old) = old {
             (self.peer, self.state, self.lines) = (old.peer.clone(), old.state, old.lines);
+            // What was told of the app before it was started anew is forgotten.
+            self.is_untold = old.is_untold || old.was_told_down;
             let seen = old.shown.seen();
             self.shown.update(|now| *now = seen);
         }
@@ -218,18 +223,21 @@ impl ControlChannel {
     /// Follows what is known of the peer.
     fn look(&mut self, io: &Io<Self>) {
         let state = self.peer.state(self.expected, io.now());
-        if state == self.state {
-            return;
+        if state != self.state {
+            match (self.state, state) {
+                (_, State::Up) => io.count(Self::UP, 1),
+                (State::Up, _) => io.count(Self::DOWN, 1),
+                _ => {}
+            }
+            self.state = state;
+            self.shown.update(|now| (now.state, now.since) = (state, clock::now()));
+            self.is_untold = true;
         }
-        match (self.state, state) {
-            (_, State::Up) => io.count(Self::UP, 1),
-            (State::Up, _) => io.count(Self::DOWN, 1),
-            _ => {}
-        }
-        self.state = state;
-        self.shown.update(|now| (now.state, now.since) = (state, clock::now()));
-        if self.lines.admits(io.now()) {
+        // The end of what was told is always told.
+        let is_over = state == State::Up && self.was_told_down;
+        if self.is_untold && (is_over || self.lines.admits(io.now())) {
             self.lines.pay(io.now());
+            (self.is_untold, self.was_told_down) = (false, state != State::Up);
             self.log();
         }
     }
@@ -238,12 +246,15 @@ impl ControlChannel {
     fn log(&self) {
         let name = &self.name;
         let help = match self.state {
-            State::Up => return info!("`{name}`: the pseudowire is up"),
+            State::Up => {
+                return LinkUp { app: name, port: name }.log(format_args!("`{name}`: the pseudowire is up"));
+            }
             State::Down(Cause::NotHeard | Cause::Dead { .. }) => "see whether it runs, and the way to it",
             State::Down(Cause::Mtu { .. } | Cause::VcId { .. }) => "configure both ends alike",
         };
         if let Some(cause) = self.state.cause() {
-            warn!("`{name}`: the pseudowire is down: {cause}; {help}");
+            let message = format_args!("`{name}`: the pseudowire is down: {cause}; {help}");
+            LinkDown { app: name, port: name }.log(message);
         }
     }
 
@@ -291,6 +302,8 @@ impl Configure for ControlChannel {
             state: State::Down(Cause::NotHeard),
             send_at: 0,
             lines: Limit::new(1, 10),
+            is_untold: false,
+            was_told_down: false,
             shown: Arc::new(Shown::new(message)),
         })
     }

@@ -139,6 +139,8 @@ const FLUSH_EVERY: u64 = 1_000_000_000;
 
 /// Writes packets to a file.
 pub struct PcapWriter {
+    /// The app's name, for the log.
+    name: String,
     path: PathBuf,
     options: WriterOptions,
     access: FileAccess,
@@ -252,7 +254,7 @@ impl App for PcapWriter {
             Some(old) if (old.options, old.access) != (self.options, self.access) => {
                 return Err(OpenError::OtherFormat { path: self.path.clone() }.into());
             }
-            Some(old) => old.output.take(),
+            Some(old) => old.output.take().map(|output| output.of_app(&self.name)),
             None if self.is_stdout() => {
                 if std::io::stdout().is_terminal() {
                     return Err(OpenError::Terminal.into());
@@ -260,9 +262,9 @@ impl App for PcapWriter {
                 if STDOUT_IS_TAKEN.swap(true, Relaxed) {
                     return Err(OpenError::StdoutTaken.into());
                 }
-                Some(Output::stdout(self.options)?)
+                Some(Output::stdout(self.options)?.of_app(&self.name))
             }
-            None => Some(Output::open(&self.path, self.options, self.access)?),
+            None => Some(Output::open(&self.path, self.options, self.access)?.of_app(&self.name)),
         };
         Ok(())
     }
@@ -367,7 +369,16 @@ impl Configure for PcapWriter {
         let options = WriterOptions { format, snap_length: config.snaplen.unwrap_or(0), ..WriterOptions::default() };
         let rotation = Rotation { limit: config.rotate.map(Bytes::bytes), keep: config.keep };
         let timestamps = config.timestamps;
-        Ok(PcapWriter { path, options, access, rotation, timestamps, output: None, will_flush: false })
+        Ok(PcapWriter {
+            name: context.app.clone(),
+            path,
+            options,
+            access,
+            rotation,
+            timestamps,
+            output: None,
+            will_flush: false,
+        })
     }
 }
 

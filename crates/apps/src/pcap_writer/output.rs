@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::AppError;
+use bellows_events::{AppDegraded, AppRecovered};
 use bellows_packet::{LARGE_DATA_ROOM, Meta};
 use bellows_sys::access::{FileAccess, FileAccessError};
 use bellows_sys::way_out;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use super::place::{Sink, Staged, stage};
 
@@ -90,6 +91,8 @@ type Origin = (Option<u32>, LinkType);
 
 /// A file that is being written.
 pub(super) struct Output {
+    /// The app, for the log.
+    app: String,
     /// Its name in the network file.
     name: String,
     /// The file, after symbolic links.
@@ -140,8 +143,14 @@ impl Output {
         Ok(Output::new("standard output".to_owned(), PathBuf::new(), options, None, sink))
     }
 
+    /// The same, of this app.
+    pub(super) fn of_app(self, app: &str) -> Output {
+        Output { app: app.to_owned(), ..self }
+    }
+
     fn new(name: String, path: PathBuf, options: WriterOptions, staged: Option<Staged>, sink: Sink) -> Output {
         Output {
+            app: String::new(),
             name,
             path,
             options,
@@ -310,7 +319,7 @@ impl Output {
         if self.trouble.is_none() {
             let outlook =
                 if is_over { "packets are dropped from now on" } else { "writing is tried again every second" };
-            error!("{what}; {help}; {outlook}");
+            AppDegraded { app: &self.app }.log(format_args!("{what}; {help}; {outlook}"));
             self.trouble = Some(0);
         }
         self.failure.get_or_insert(what);
@@ -446,7 +455,8 @@ impl Output {
             None => return !self.has_failed,
         }
         if let Some(lost) = self.trouble.take() {
-            info!("{}: writing works again; {lost} packets were dropped", self.name);
+            let message = format_args!("{}: writing works again; {lost} packets were dropped", self.name);
+            AppRecovered { app: &self.app }.log(message);
         }
         true
     }

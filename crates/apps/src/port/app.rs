@@ -28,11 +28,11 @@ pub trait Role: Send + Sized + 'static {
     /// The number of slots, besides that of the control thread, which is the first.
     fn slots(config: &Self::Config) -> usize;
 
-    /// Starts, in place of `before` if that is running.
+    /// Starts as the app of this name, in place of `before` if that is running.
     ///
     /// # Errors
     /// The socket or the interface cannot be used.
-    fn start(config: Self::Config, before: Option<&Self>) -> Result<Self, AppError>;
+    fn start(app: &str, config: Self::Config, before: Option<&Self>) -> Result<Self, AppError>;
 
     /// Takes over from the predecessor when the configuration changes.
     fn begin(&self);
@@ -161,6 +161,8 @@ impl Session {
 
 /// An app through which packets enter and leave the network.
 pub struct PortApp<R: Role> {
+    /// The app's name, for the log.
+    name: String,
     pub(crate) config: R::Config,
     running: Option<R>,
     /// Whether the slots are set; each engine sets them anew.
@@ -168,8 +170,8 @@ pub struct PortApp<R: Role> {
 }
 
 impl<R: Role> PortApp<R> {
-    pub(crate) fn new(config: R::Config) -> PortApp<R> {
-        PortApp { config, running: None, watching: false }
+    pub(crate) fn new(name: &str, config: R::Config) -> PortApp<R> {
+        PortApp { name: name.to_owned(), config, running: None, watching: false }
     }
 
     /// Exchanges rings with the control thread, if it asks for that.
@@ -198,8 +200,10 @@ impl<R: Role> App for PortApp<R> {
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         let running = match old {
             Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
-            Some(PortApp { running: Some(running), .. }) => Some(R::start(self.config.clone(), Some(running))?),
-            _ => Some(R::start(self.config.clone(), None)?),
+            Some(PortApp { running: Some(running), .. }) => {
+                Some(R::start(&self.name, self.config.clone(), Some(running))?)
+            }
+            _ => Some(R::start(&self.name, self.config.clone(), None)?),
         };
         self.running = running;
         Ok(())

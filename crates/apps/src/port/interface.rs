@@ -28,6 +28,9 @@ pub trait Kind: Send + Sized + 'static {
     /// The interface or the socket, for messages.
     fn place(config: &Self::Config) -> String;
 
+    /// Whether another process is on the other side, and no interface.
+    const HAS_PEER: bool = false;
+
     /// Whether the port may start before the interface or the other side exists.
     fn may_be_missing(config: &Self::Config) -> bool;
 
@@ -110,10 +113,11 @@ impl<K: Kind> Role for InterfaceRole<K> {
         2
     }
 
-    fn start(config: K::Config, before: Option<&Self>) -> Result<Self, AppError> {
+    fn start(app: &str, config: K::Config, before: Option<&Self>) -> Result<Self, AppError> {
         let later = before.is_some_and(|before| K::excludes(&config, &before.config));
         let start = Start { may_be_missing: K::may_be_missing(&config), later };
-        let status = Arc::new(PortStatus::new(K::place(&config)));
+        let status = PortStatus::new(K::place(&config)).of_app(app);
+        let status = Arc::new(if K::HAS_PEER { status.with_peer() } else { status });
         let started = K::start(config.clone(), start, status);
         let (keeper, queues) = started.map_err(|error| format!("{}: {error}", K::place(&config)))?;
         let (session, told) = (Session::new(1), QueueCounts::default());

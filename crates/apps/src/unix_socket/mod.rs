@@ -106,6 +106,8 @@ impl Kind for UnixKind {
         config.socket.display().to_string()
     }
 
+    const HAS_PEER: bool = true;
+
     fn may_be_missing(_config: &UnixConfig) -> bool {
         true
     }
@@ -174,6 +176,6 @@ impl Configure for UnixSocket {
     fn configure(config: Config, context: &Context) -> Result<UnixSocket, SettingError> {
         let mode = config.mode(context)?;
         let socket = virtio::socket_path("socket", &config.socket, context)?;
-        Ok(PortApp::new(UnixConfig { socket, mode }))
+        Ok(PortApp::new(&context.app, UnixConfig { socket, mode }))
     }
 }

@@ -181,7 +181,7 @@ impl Role for DeviceRole {
         2 * config.queues.count()
     }
 
-    fn start(config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
+    fn start(_app: &str, config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
         let count = config.queues.count();
         let pairs = (0..count).map(|_| Pair::default()).collect();
         let session = Session::new(count);
@@ -416,7 +416,8 @@ impl Configure for VhostUser {
         let features = virtio::features(&config.disable, most);
         let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path("socket", &config.socket, context)?;
-        let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
-        Ok(PortApp::new(config))
+        let config =
+            BackendConfig { app: context.app.clone(), socket, mode: config.mode.into(), queues, features, mac, policy };
+        Ok(PortApp::new(&context.app, config))
     }
 }

@@ -168,7 +168,7 @@ impl Role for DriverRole {
         2 * usize::from(config.pairs)
     }
 
-    fn start(config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
+    fn start(_app: &str, config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
         let (bells, session) = ((0..config.pairs).map(|_| None).collect(), Session::new(config.pairs.into()));
         let socket = config.socket.clone();
         let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
@@ -370,7 +370,16 @@ impl Configure for VirtioUser {
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
         let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path("socket", &config.socket, context)?;
-        let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
-        Ok(PortApp::new(config))
+        let config = FrontendConfig {
+            app: context.app.clone(),
+            socket,
+            mode: config.mode.into(),
+            pairs,
+            features,
+            ring_size,
+            mac,
+            policy,
+        };
+        Ok(PortApp::new(&context.app, config))
     }
 }

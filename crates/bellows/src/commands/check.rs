@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellows_config::{Diagnostics, Loaded};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::arguments::NetworkFile;
 use crate::command_error::CommandError;
+use crate::privileges::Needs;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -31,25 +32,47 @@ pub struct Arguments {
     /// current directory. `KEY=` without a value removes the key from the file; an empty text is `KEY=""`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Print the privileges that each network needs, as text or as a drop-in for the unit `bellows@.service`
+    ///
+    /// Capabilities, devices, locked memory, and folders in which it creates files or sockets. `bellows run` gives up
+    /// all other capabilities.
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    privileges: Option<PrivilegesFormat>,
     /// Print the result as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
+/// How privileges are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PrivilegesFormat {
+    Text,
+    Systemd,
+}
+
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
+        if self.privileges == Some(PrivilegesFormat::Systemd) && (self.json || self.paths.len() > 1) {
+            let message = "a drop-in has the privileges of one network; name one, without --json";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
         let is_rich = terminal::stderr_is_rich();
         let (mut results, mut wrong) = (Vec::new(), Vec::new());
         for path in &self.paths {
             let file = NetworkFile { path: path.clone(), overrides: self.overrides.clone(), for_perf: false };
             let loaded = file.load(&program.registry);
             if self.json {
-                results.push(as_json(path, &loaded));
+                results.push(as_json(path, &loaded, self.privileges.is_some()));
             } else if let Ok(loaded) = &loaded {
                 terminal::warn(&loaded.warnings.render(is_rich));
                 let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
                 let (path, apps, links) = (file.name(), plural(apps, "app"), plural(links, "link"));
-                terminal::print(&format!("{path}: fine ({apps}, {links})\n"))?;
+                let fine = format!("{path}: fine ({apps}, {links})\n");
+                terminal::print(&match self.privileges {
+                    None => fine,
+                    Some(PrivilegesFormat::Text) => fine + &Needs::of(loaded).text(),
+                    Some(PrivilegesFormat::Systemd) => Needs::of(loaded).drop_in(&path),
+                })?;
             }
             wrong.extend(loaded.err().map(|diagnostics| diagnostics.render(is_rich)));
         }
@@ -65,12 +88,16 @@ impl Execute for Arguments {
     }
 }
 
-fn as_json(path: &Path, loaded: &Result<Loaded, Diagnostics>) -> Value {
+fn as_json(path: &Path, loaded: &Result<Loaded, Diagnostics>, with_privileges: bool) -> Value {
     let (diagnostics, apps, links) = match loaded {
         Ok(loaded) => (&loaded.warnings, loaded.network.apps.len(), loaded.network.links.len()),
         Err(diagnostics) => (diagnostics, 0, 0),
     };
-    json!({
+    let mut result = json!({
         "network": path, "ok": loaded.is_ok(), "apps": apps, "links": links, "diagnostics": diagnostics.to_json(),
-    })
+    });
+    if with_privileges {
+        result["privileges"] = json!(loaded.as_ref().ok().map(Needs::of));
+    }
+    result
 }

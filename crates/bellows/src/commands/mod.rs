@@ -12,6 +12,7 @@ subcommands! {
         Graph(graph),
         Filter(filter),
         Ps(ps),
+        Events(events),
         Show(show),
         Top(top),
         Trace(trace),

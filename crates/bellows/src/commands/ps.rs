@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use bellows_inspect::health::{Checkup, Health, checkup, health};
 use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
-use bellows_inspect::text::sanitize;
 use bellows_observe::{Observer, RuntimeDir};
 use clap::Args;
 use serde::Serialize;
@@ -26,9 +26,19 @@ use crate::text::{Align, Table, packet_rate, span};
 /// A user's networks are found wherever they were started: in $XDG_RUNTIME_DIR/bellows, /dev/shm/bellows-UID and
 /// /run/user/UID/bellows. If BELLOWS_RUNTIME_DIR is set, they are started and found in that directory alone. Root also
 /// sees the networks of other users, as USER/NAME, and the other commands accept these names.
+///
+/// The state is the health of a network: `running`; `degraded` if not all of it works (an app has panicked or has an
+/// error that lasts, or an interface has no link); `stalled` if its process is stopped, an app does not return, or the
+/// network has not started yet; `crashed` if its process has ended without ending its run.
 #[derive(Debug, Args)]
-#[command(visible_alias = "list", alias = "ls")]
+#[command(visible_alias = "list", alias = "ls", after_long_help = PROBE_CODES)]
 pub struct Arguments {
+    /// Names of the networks to list [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print only the health, and exit with a code for the worst: 0 if all are running
+    #[arg(long, conflicts_with_all = ["all", "clean"])]
+    probe: bool,
     /// List kept crashes of restarted networks, too
     #[arg(long, short)]
     all: bool,
@@ -38,6 +48,24 @@ pub struct Arguments {
     /// Print the list as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
+}
+
+/// The section of `--help` that documents the exit codes.
+const PROBE_CODES: &str = "Exit codes with --probe, of the worst of the networks:
+   0  running
+  10  degraded
+  11  stalled
+  12  crashed
+   2  there is no such network; without a name, there is none";
+
+/// The exit code of a probe.
+fn probe_code(health: Health) -> u8 {
+    match health {
+        Health::Running => 0,
+        Health::Degraded => 10,
+        Health::Stalled => 11,
+        Health::Crashed => 12,
+    }
 }
 
 #[derive(Serialize)]
@@ -55,29 +83,20 @@ struct Row {
     failed: Vec<String>,
     /// The app in which the engine hangs, if it does.
     hang: Option<Hang>,
+    /// The health, and its reasons.
+    #[serde(flatten)]
+    checkup: Checkup,
 }
 
 impl Row {
-    /// The state, and any problem.
-    fn condition(&self) -> &'static str {
-        match self.state {
-            State::Crashed => "crashed",
-            State::Stopped => "stopped",
-            State::Running if self.hang.is_some() => "hung",
-            State::Running if !self.failed.is_empty() => "degraded",
-            State::Running => "running",
-        }
-    }
-
     /// The notes below its line.
     fn remark(&self) -> Option<String> {
         let stopped = self.pid.filter(|_| self.state == State::Stopped);
-        let stopped = stopped.map(|pid| Obstacle::Stopped.advice(&self.name, pid));
-        let hang = self.hang.as_ref().map(Hang::to_string);
-        let failed = self.failed.iter().map(|app| format!("`{}`", sanitize(app))).collect::<Vec<_>>().join(", ");
-        let failed = (!failed.is_empty()).then(|| format!("failed and no longer called: {failed}"));
-        let remarks: Vec<String> = stopped.into_iter().chain(hang).chain(failed).collect();
-        (!remarks.is_empty()).then(|| format!("{}: {}\n", self.name, remarks.join("; ")))
+        if let Some(pid) = stopped {
+            return Some(format!("{}: {}\n", self.name, Obstacle::Stopped.advice(&self.name, pid)));
+        }
+        let is_told = self.state != State::Crashed && !self.checkup.reasons.is_empty();
+        is_told.then(|| format!("{}: {}\n", self.name, self.checkup.reasons.join("; ")))
     }
 }
 
@@ -89,9 +108,18 @@ impl Execute for Arguments {
         if self.clean {
             clean()?;
         }
-        let mut runtime_dirs = RuntimeDir::all();
+        let mut runtime_dirs = if self.names.is_empty() { RuntimeDir::all() } else { named(&self.names)? };
+        if self.probe {
+            return self.probe(&runtime_dirs);
+        }
         if self.all {
-            runtime_dirs.extend(RuntimeDir::post_mortems());
+            let is_named = |runtime_dir: &RuntimeDir| {
+                let name = runtime_dir.name();
+                let name = name.rsplit_once('@').map_or(name.as_str(), |(name, _)| name);
+                self.names.is_empty() || runtime_dirs.iter().any(|listed| listed.name() == name)
+            };
+            let more: Vec<RuntimeDir> = RuntimeDir::post_mortems().into_iter().filter(is_named).collect();
+            runtime_dirs.extend(more);
             runtime_dirs.sort_by_cached_key(|runtime_dir| (runtime_dir.is_foreign(), runtime_dir.name()));
         }
         let lines = lines(runtime_dirs);
@@ -113,7 +141,7 @@ impl Execute for Arguments {
         let mut remarks = String::new();
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         for line in lines {
-            let condition = line.condition().to_owned();
+            let condition = line.checkup.health.name().to_owned();
             remarks.extend(line.remark());
             table.row([
                 line.name,
@@ -133,6 +161,53 @@ impl Execute for Arguments {
     }
 }
 
+impl Arguments {
+    /// Prints the health of networks, and returns the code of the worst.
+    fn probe(&self, runtime_dirs: &[RuntimeDir]) -> Result<ExitCode, CommandError> {
+        let probes: Vec<Probe> = runtime_dirs.iter().map(Probe::of).collect();
+        let Some(worst) = probes.iter().map(|probe| probe.checkup.health).max() else {
+            return Err(CommandError::Usage(format!("no network is running; {}", networks::searched_places())));
+        };
+        if self.json {
+            terminal::print(&format!("{:#}\n", serde_json::json!(probes)))?;
+        } else {
+            let line = |Probe { name, checkup: Checkup { health, reasons }, .. }: &Probe| match &reasons[..] {
+                [] => format!("{name}: {health}\n"),
+                reasons => format!("{name}: {health}: {}\n", reasons.join("; ")),
+            };
+            terminal::print(&probes.iter().map(line).collect::<String>())?;
+        }
+        Ok(ExitCode::from(probe_code(worst)))
+    }
+}
+
+/// The health of a network, as a probe prints it.
+#[derive(Serialize)]
+struct Probe {
+    name: String,
+    user: String,
+    #[serde(flatten)]
+    checkup: Checkup,
+}
+
+impl Probe {
+    fn of(runtime_dir: &RuntimeDir) -> Probe {
+        Probe { name: runtime_dir.name(), user: runtime_dir.user(), checkup: health(runtime_dir) }
+    }
+}
+
+/// The networks of these names, each once.
+fn named(names: &[String]) -> Result<Vec<RuntimeDir>, CommandError> {
+    let mut runtime_dirs: Vec<RuntimeDir> = Vec::new();
+    for name in names {
+        let runtime_dir = networks::pick(Some(name))?;
+        if runtime_dirs.iter().all(|known| known.name() != runtime_dir.name()) {
+            runtime_dirs.push(runtime_dir);
+        }
+    }
+    Ok(runtime_dirs)
+}
+
 fn clean() -> Result<(), CommandError> {
     let runtime_dirs = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
     let own = runtime_dirs.filter(|runtime_dir| !runtime_dir.is_foreign());
@@ -150,6 +225,7 @@ struct Engine {
     user: String,
     state: State,
     pid: Option<u32>,
+    runtime_dir: RuntimeDir,
     observer: Option<Observer>,
 }
 
@@ -160,7 +236,8 @@ fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
         user: runtime_dir.user(),
         state: networks::state(&runtime_dir),
         pid: runtime_dir.pid(),
-        observer: Observer::open(runtime_dir).ok(),
+        observer: Observer::open(runtime_dir.for_reading()).ok(),
+        runtime_dir,
     };
     let mut engines: Vec<Engine> = runtime_dirs.into_iter().map(engine).collect();
     let sample = |engines: &mut Vec<Engine>| -> Vec<Option<Sample>> {
@@ -173,7 +250,8 @@ fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
     let after = sample(&mut engines);
     let changes = before.into_iter().zip(after).map(|(before, after)| Some(Change::between(before?, after?)));
     let line = |(engine, change): (Engine, Option<Change>)| {
-        let Engine { name, user, state, pid, .. } = engine;
+        let Engine { name, user, state, pid, runtime_dir, .. } = engine;
+        let checkup = checkup(&runtime_dir, state, change.as_ref().map(|change| &change.after));
         let alive = change.as_ref().filter(|_| state.is_alive());
         Row {
             name,
@@ -186,6 +264,7 @@ fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
             schedule: change.as_ref().map(|change| change.after.counters.schedule.clone()).unwrap_or_default(),
             failed: change.as_ref().map(|change| failed(&change.after.counters)).unwrap_or_default(),
             hang: alive.filter(|_| state == State::Running).and_then(|change| Hang::of(&change.after)),
+            checkup,
         }
     };
     engines.into_iter().zip(changes).map(line).collect()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bellows_config::EngineConfig;
 use bellows_engine::Schedule;
+use bellows_events::Stopped;
 use bellows_observe::{RuntimeDir, RuntimeDirError};
 use bellows_packet::pool;
 use clap::Args;
@@ -13,6 +14,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::arguments::NetworkFile;
 use crate::command_error::{CommandError, EXIT_CODES};
+use crate::history;
+use crate::journal;
 use crate::logging;
 use crate::report::RunReport;
 use crate::subcommand::{Execute, Program};
@@ -90,6 +93,8 @@ impl Execute for Arguments {
         terminal::write_in_background();
         logging::log_panics();
         let runtime_dir = Arc::new(claim(self.name.as_deref(), &loaded.engine, &self.file.path)?);
+        journal::set_network(&runtime_dir.name());
+        history::begin(&runtime_dir);
 
         let supervisor = Supervisor {
             file: self.file,
@@ -104,6 +109,10 @@ impl Execute for Arguments {
         let report = result.map(|(outcome, stopped_by)| {
             RunReport::new(runtime_dir.name(), outcome, stopped_by, terminal::lost_log_lines())
         });
+        if let Ok(report) = &report {
+            let (end, exit_code) = (report.end, u64::from(!report.is_fine()));
+            Stopped { end, exit_code }.log(format_args!("the run has ended: {end}"));
+        }
         let printed = report.and_then(|report| {
             // If the report goes to a file or a program, the person at the terminal still needs the reason for a
             // failure.
@@ -122,6 +131,8 @@ impl Execute for Arguments {
             }
             Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(1) })
         });
+        // The next run of the name may begin as soon as the folder is gone.
+        history::end();
         // Threads that serve clients may still hold the folder.
         let _ = runtime_dir.remove();
         printed

@@ -83,7 +83,9 @@ impl UnixSource {
     /// The next connection of a stream, or the datagrams of the other side.
     fn find(&mut self, status: &PortStatus) -> Result<Kind, OpenError> {
         let stream = |socket: UnixStream| {
-            let peer = socket::peer(&socket).map(|peer| format!("process {} of user {}", peer.pid, peer.uid));
+            let peer = socket::peer(&socket);
+            status.meets(peer.as_ref().ok().map(|peer| (u64::from(peer.pid), u64::from(peer.uid))));
+            let peer = peer.map(|peer| format!("process {} of user {}", peer.pid, peer.uid));
             status.update(|snapshot| {
                 snapshot.details.insert("peer", peer.unwrap_or_else(|_| "unknown".to_owned()));
             });

@@ -21,7 +21,7 @@ use super::device::Device;
 use super::endpoint::{Endpoint, EndpointHold, pause};
 use super::port::{LentRing, Port};
 use super::ports::Ports;
-use super::status::{DeviceStatus, LogEntry};
+use super::status::DeviceStatus;
 use super::{BackendStatus, Confinement, Mode, PeerPolicy, ProtocolError};
 
 /// Maximum number of pairs of queues.
@@ -30,6 +30,8 @@ pub const MAX_PAIRS: u16 = 64;
 /// The configuration of a back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
+    /// The app, for the log. Back ends of several apps can be one device, whose log names one of them.
+    pub app: String,
     /// Path of the socket.
     pub socket: PathBuf,
     /// Who opens the socket.
@@ -60,8 +62,8 @@ impl BackendConfig {
 
     /// Whether back ends with both configurations are one device.
     fn is_one_device_with(&self, other: &BackendConfig) -> bool {
-        let queues = &self.queues;
-        queues.is_part() && other.queues.is_part() && *self == BackendConfig { queues: queues.clone(), ..other.clone() }
+        let (app, queues) = (self.app.clone(), self.queues.clone());
+        queues.is_part() && other.queues.is_part() && *self == BackendConfig { app, queues, ..other.clone() }
     }
 
     /// The maximum number of queues of the device.
@@ -125,7 +127,13 @@ impl SharedDevice {
         let signal = Arc::new(Signal::new()?);
         let (lender, ender) = shared_exchange(Arc::clone(&signal));
         let ports = Arc::new(Ports::new()?);
-        let status = DeviceStatus::new(config.socket.clone(), config.mode, config.max_queues(), ports.notifiers());
+        let status = DeviceStatus::new(
+            config.app.clone(),
+            config.socket.clone(),
+            config.mode,
+            config.max_queues(),
+            ports.notifiers(),
+        );
         let status = Arc::new(status);
         let policy = config.policy.clone();
         let hold = EndpointHold::new(&mut endpoint, policy.socket_access, &signal);
@@ -318,15 +326,13 @@ impl Control {
             }
         }
         if self.status.disconnected() {
-            self.status.common.say(LogEntry::Info("the connection has ended"));
+            self.status.common.part("the connection has ended");
         }
     }
 
     fn session(&mut self, mut channel: Channel) -> Result<(), ProtocolError> {
         let peer = self.policy.admit(channel.socket())?;
-        self.status
-            .common
-            .say(LogEntry::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
+        self.status.common.greet("a driver has connected", peer);
         self.status.connected(peer, self.device.connect());
         self.serve(&mut channel)
     }

@@ -19,12 +19,13 @@ use super::closer::Closer;
 use super::control::{abandoned, prepare};
 use super::endpoint::{Endpoint, EndpointHold, FIRST_PAUSE, MAX_PAUSE, pause};
 use super::negotiate::{hand_over, negotiate};
-use super::status::LogEntry;
 use super::{Confinement, FrontendStatus, MAX_PAIRS, Mode, PeerPolicy, ProtocolError};
 
 /// The configuration of a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendConfig {
+    /// The app, for the log.
+    pub app: String,
     /// Path of the socket.
     pub socket: PathBuf,
     /// Who opens the socket.
@@ -167,7 +168,7 @@ impl Frontend {
         let signal = Arc::new(Signal::new()?);
         let (lender, borrower, ender) = exchange(1, Arc::clone(&signal))?;
         let hold = EndpointHold::new(&mut endpoint, config.policy.socket_access, &signal);
-        let status = Arc::new(FrontendStatus::new(config.socket.clone(), config.mode));
+        let status = Arc::new(FrontendStatus::new(config.app.clone(), config.socket.clone(), config.mode));
         let told = Arc::clone(&status);
         let control = Control { config, layout, lender, endpoint, signal, closer, status: told, denied: 0 };
         prepare()?;
@@ -273,13 +274,13 @@ impl<L: Layout> Control<L> {
         // The other side and the driver have their own descriptors.
         drop((memory, queues));
         self.lender.offer(0, driver);
-        self.status.say(LogEntry::Info(&format!("connected to a device: process {}, user {}", peer.pid, peer.uid)));
+        self.status.greet("connected to a device", peer);
         self.status.update(|snapshot| {
             snapshot.side.negotiated = Some(negotiated);
             snapshot.connections += 1;
         });
         let end = self.watch(channel);
-        self.status.say(LogEntry::Info("the device has gone"));
+        self.status.part("the device has gone");
         // The driver is dropped here, after the engine has given it back.
         let _ = self.lender.recall(0, PATIENCE, || self.report_delay());
         // That of a packet which it was receiving.

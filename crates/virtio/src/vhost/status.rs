@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use bellows_events::{PeerConnected, PeerDisconnected, PeerError};
 use bellows_sys::cpu::{Faults, thread_faults};
 use bellows_sys::notify::{Means, Notifiers};
 use bellows_sys::socket::Peer;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::Features;
 use crate::ring::Counters;
@@ -21,6 +22,8 @@ use bellows_handover::{LogLimit, with_suppressed};
 /// The status of one side, a back end or a front end. The control thread and the engine write it, any thread can read
 /// it.
 pub struct SideStatus<S> {
+    /// The app, for the log; empty if there is none.
+    app: String,
     socket: PathBuf,
     mode: Mode,
     state: Mutex<State<S>>,
@@ -179,10 +182,10 @@ impl Errors {
 }
 
 impl<S: Clone + Default> SideStatus<S> {
-    pub(super) fn new(socket: PathBuf, mode: Mode) -> SideStatus<S> {
+    pub(super) fn new(app: String, socket: PathBuf, mode: Mode) -> SideStatus<S> {
         let lines = LogLimit::new(Instant::now());
         let state = State { snapshot: Snapshot::default(), errors: Errors::default(), lines };
-        SideStatus { socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
+        SideStatus { app, socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
     }
 
     /// Path of the socket.
@@ -250,7 +253,11 @@ impl<S: Clone + Default> SideStatus<S> {
         let mut state = self.lock();
         state.errors.count(name);
         if state.snapshot.last_error.as_ref() != Some(&message) {
-            log(&mut state.lines, &self.socket, LogEntry::Warn(&message));
+            if let Some(suppressed) = state.lines.take(Instant::now()) {
+                let (app, port) = (&*self.app, &*self.socket.to_string_lossy());
+                PeerError { app, port, error: name }
+                    .log(format_args!("{port}: {}", with_suppressed(&message, suppressed)));
+            }
             state.snapshot.last_error = Some(message);
         }
     }
@@ -259,9 +266,22 @@ impl<S: Clone + Default> SideStatus<S> {
         self.count(error.name(), error.to_string());
     }
 
-    /// Logs a line, unless the peer has caused too many.
-    pub(super) fn say(&self, line: LogEntry<'_>) {
-        log(&mut self.lock().lines, &self.socket, line);
+    /// Logs that a peer has connected, unless peers have caused too many lines.
+    pub(super) fn greet(&self, what: &str, peer: Peer) {
+        if let Some(suppressed) = self.lock().lines.take(Instant::now()) {
+            let (app, port) = (&*self.app, &*self.socket.to_string_lossy());
+            let line = with_suppressed(&format!("{what}: process {}, user {}", peer.pid, peer.uid), suppressed);
+            let (peer_pid, peer_uid) = (Some(peer.pid.into()), Some(peer.uid.into()));
+            PeerConnected { app, port, peer_pid, peer_uid }.log(format_args!("{port}: {line}"));
+        }
+    }
+
+    /// Logs that the peer is gone, unless peers have caused too many lines.
+    pub(super) fn part(&self, line: &str) {
+        if let Some(suppressed) = self.lock().lines.take(Instant::now()) {
+            let (app, port) = (&*self.app, &*self.socket.to_string_lossy());
+            PeerDisconnected { app, port }.log(format_args!("{port}: {}", with_suppressed(line, suppressed)));
+        }
     }
 }
 
@@ -318,8 +338,8 @@ impl BackendStatus {
 
 impl DeviceStatus {
     /// The status of a device with at most this many queues.
-    pub(super) fn new(socket: PathBuf, mode: Mode, queues: usize, notifiers: Notifiers) -> DeviceStatus {
-        let common = SideStatus::<DeviceSide>::new(socket, mode);
+    pub(super) fn new(app: String, socket: PathBuf, mode: Mode, queues: usize, notifiers: Notifiers) -> DeviceStatus {
+        let common = SideStatus::<DeviceSide>::new(app, socket, mode);
         DeviceStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
     }
 
@@ -377,8 +397,7 @@ const PANICKED: &str = "control_panicked";
 const RESTARTED: &str = "the connection is closed, and the next one starts anew; this is a bug in bellows";
 
 /// A line of the log.
-pub(super) enum LogEntry<'a> {
-    Info(&'a str),
+enum LogEntry<'a> {
     Warn(&'a str),
     Error(&'a str),
 }
@@ -387,7 +406,6 @@ fn log(lines: &mut LogLimit, socket: &Path, line: LogEntry<'_>) {
     let Some(suppressed) = lines.take(Instant::now()) else { return };
     let socket = socket.display();
     match line {
-        LogEntry::Info(line) => info!("{socket}: {}", with_suppressed(line, suppressed)),
         LogEntry::Warn(line) => warn!("{socket}: {}", with_suppressed(line, suppressed)),
         LogEntry::Error(line) => error!("{socket}: {}", with_suppressed(line, suppressed)),
     }
@@ -412,7 +430,7 @@ mod tests {
     /// The engine may write counters at any time, also during a snapshot, and each is counted only once.
     #[test]
     fn counters_of_the_engine_are_seen_by_concurrent_readers() {
-        let device = DeviceStatus::new("s".into(), Mode::Server, 4, Notifiers::by_thread(0).unwrap());
+        let device = DeviceStatus::new(String::new(), "s".into(), Mode::Server, 4, Notifiers::by_thread(0).unwrap());
         let device = Arc::new(device);
         device.connected(Peer { pid: 1, uid: 0, gid: 0 }, 4);
         let status = BackendStatus::new(Arc::clone(&device), vec![1]);

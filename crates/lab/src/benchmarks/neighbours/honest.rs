@@ -79,6 +79,7 @@ impl HonestGuest {
     /// Starts a guest that connects to a socket.
     pub(super) fn connect(socket: &Path, traffic: Traffic) -> HonestGuest {
         let config = FrontendConfig {
+            app: String::new(),
             socket: socket.to_owned(),
             mode: Mode::Client,
             pairs: 1,

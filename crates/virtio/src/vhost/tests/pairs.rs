@@ -82,6 +82,7 @@ impl Layout for Simple {
 fn front_config(socket: &Path, mode: Mode) -> FrontendConfig {
     let features = Features::DEVICE.without(Features::RING_PACKED);
     FrontendConfig {
+        app: String::new(),
         socket: socket.to_owned(),
         mode,
         pairs: 2,

@@ -52,7 +52,8 @@ impl Folder {
 pub(super) fn config(socket: &Path, mode: Mode) -> BackendConfig {
     let mac = Some([2, 0, 0, 0, 0, 7]);
     let policy = hasty(PeerPolicy::default());
-    BackendConfig { socket: socket.to_owned(), mode, queues: 2.into(), features: Features::DEVICE, mac, policy }
+    let app = String::new();
+    BackendConfig { app, socket: socket.to_owned(), mode, queues: 2.into(), features: Features::DEVICE, mac, policy }
 }
 
 /// The tests make some hundred connections.

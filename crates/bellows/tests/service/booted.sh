@@ -1,0 +1,55 @@
+# Runs in a container that systemd has booted: a network as a service, from its start to its end. The folder /test has
+# the command, the unit and this file; what fails is the last line of the output.
+set -eux
+export PATH=/test:/usr/sbin:/usr/bin:/sbin:/bin
+
+wait_for() {
+    for _ in $(seq 100); do
+        if eval "$1"; then return 0; fi
+        sleep 0.1
+    done
+    echo "in vain: $1"
+    return 1
+}
+
+systemd-sysusers /test/bellows.sysusers
+mkdir -p /etc/bellows
+cp /test/edge.toml /etc/bellows/edge.toml
+
+# Type=notify: it runs when this returns.
+systemctl start bellows@edge
+bellows ps bellows/edge --probe
+systemctl show bellows@edge --property=StatusText | grep 'running `/etc/bellows/edge.toml` as `edge`'
+bellows ps bellows/edge --json | grep '"schedule": "native"'
+
+# It has no capability, and cannot write elsewhere.
+pid=$(systemctl show bellows@edge --property=MainPID --value)
+grep -E '^CapPrm:\s*0+$' "/proc/$pid/status"
+test "$(stat -c %U "/proc/$pid")" = bellows
+
+# A reload, and one that is refused.
+echo '# changed' >> /etc/bellows/edge.toml
+systemctl reload bellows@edge
+echo 'links = nonsense' > /etc/bellows/edge.toml
+if systemctl reload bellows@edge; then exit 1; fi
+systemctl is-active bellows@edge
+cp /test/edge.toml /etc/bellows/edge.toml
+bellows events bellows/edge | grep ' reload-refused: '
+
+# The journal has the events with their fields, once, and with the unit.
+wait_for "journalctl --quiet BELLOWS_EVENT=started BELLOWS_NETWORK=edge _SYSTEMD_UNIT=bellows@edge.service | grep ."
+test "$(journalctl --quiet -o cat BELLOWS_EVENT=started | wc -l)" = 1
+journalctl --quiet -o json BELLOWS_EVENT=started | grep '"PRIORITY":"6"'
+
+# A network that does not breathe is killed by the watchdog, and starts anew.
+kill -STOP "$pid"
+test "$(bellows ps bellows/edge --probe; echo $?)" != 0
+wait_for "systemctl show bellows@edge --property=NRestarts --value | grep -x 1"
+wait_for "systemctl is-active bellows@edge"
+bellows events bellows/edge | grep ' crashed: '
+wait_for "bellows ps bellows/edge --probe"
+
+systemctl stop bellows@edge
+test "$(systemctl show bellows@edge --property=Result --value)" = success
+bellows events bellows/edge | tail -n 1 | grep ' stopped: '
+echo "all is well"

@@ -1,0 +1,224 @@
+//! The events that networks keep.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use bellows_events::{ALL, EventInfo};
+use bellows_testkit::eventually;
+use bellows_testkit::wait::Watchdog;
+use serde_json::{Value, json};
+
+use crate::support::{ENDLESS, Sandbox, Signal, root};
+
+/// The events of a history, which must be as they are declared.
+fn history(sandbox: &Sandbox, words: &[&str]) -> Vec<Value> {
+    let said = sandbox.bellows(&[&["events", "--json"], words].concat()).fine();
+    let events: Vec<Value> = said.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for event in &events {
+        let info = EventInfo::named(event["event"].as_str().unwrap()).unwrap_or_else(|| panic!("{event:#}"));
+        assert_eq!(event["level"], info.level.name(), "{event:#}");
+        for field in event["fields"].as_object().unwrap().keys() {
+            assert!(info.fields.iter().any(|declared| declared.name == field), "{event:#}");
+        }
+    }
+    events
+}
+
+fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_happened_to_a_network_is_there_when_it_has_ended() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    let running = sandbox.start(&[&network, "--name", "edge"]);
+    sandbox.write("network.toml", &ENDLESS.replace("end", "finish").replace("sfinish", "send"));
+    sandbox.bellows(&["reload", "edge"]).fine();
+    sandbox.write("network.toml", "links = nonsense");
+    assert_eq!(sandbox.bellows(&["reload", "edge"]).code, Some(2));
+    sandbox.bellows(&["stop", "edge"]).fine();
+    running.wait().fine();
+    assert!(!sandbox.path("run/bellows/edge").exists());
+    let events = history(&sandbox, &["edge"]);
+    assert_eq!(names(&events), ["started", "reloaded", "reload-refused", "stopping", "stopped"], "{events:#?}");
+    let field = |event: usize, name: &str| events[event]["fields"][name].clone();
+    assert_eq!(field(0, "source"), json!(network));
+    assert_eq!((field(1, "by"), field(1, "kept"), field(1, "added")), (json!("request"), json!(1), json!(1)));
+    assert!(events[2]["message"].as_str().unwrap().contains("nonsense"), "{:#}", events[2]);
+    assert_eq!(
+        (field(3, "by"), field(4, "end"), field(4, "exit_code")),
+        (json!("request"), json!("stopped"), json!(0))
+    );
+    let times: Vec<u64> = events.iter().map(|event| event["time_ns"].as_u64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let text = sandbox.bellows(&["events"]).fine().stdout;
+    assert!(text.lines().next().unwrap().contains(" edge started: running `"), "{text}");
+    assert_eq!(history(&sandbox, &["--since", "0s"]), Vec::<Value>::new());
+    assert_eq!(history(&sandbox, &["--since", "10m"]).len(), 5);
+    let said = sandbox.bellows(&["events", "core"]);
+    assert!(said.code == Some(2) && said.stderr.contains("no events of one"), "{said:#?}");
+}
+
+#[test]
+fn events_are_kept_whatever_is_logged() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
+    let said = sandbox.bellows(&["run", &network, "--log-level", "off"]).fine();
+    assert_eq!(said.stderr, "");
+    let events = history(&sandbox, &[]);
+    assert_eq!(names(&events), ["started", "stopped"]);
+    // An app that cannot start.
+    let port = "links = [\"port -> end\"]\n[apps.port]\napp = \"raw-socket\"\ninterface = \"nowhere0\"\n\
+                [apps.end]\napp = \"sink\"\n";
+    let said = sandbox.bellows(&["run", &sandbox.write("wrong.toml", port)]);
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    let events = history(&sandbox, &["wrong"]);
+    let last = events.last().unwrap();
+    assert_eq!(last["event"], "start-failed", "{events:#?}");
+    assert!(said.stderr.contains(last["message"].as_str().unwrap()), "{events:#?}");
+}
+
+#[test]
+fn a_log_of_json_has_the_names_and_fields_of_events() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
+    let said = sandbox.bellows(&["run", &network, "--log-format", "json"]).fine();
+    let records: Vec<Value> = said.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let named =
+        |name: &str| records.iter().find(|record| record["event"] == name).unwrap_or_else(|| panic!("{said:#?}"));
+    assert_eq!((&named("started")["source"], &named("started")["level"]), (&json!(network), &json!("INFO")));
+    assert_eq!(named("stopped")["end"], json!("done"));
+    let said = sandbox.bellows(&["run", &network]).fine();
+    assert!(!said.stderr.contains("source="), "the text has the message alone: {said:#?}");
+}
+
+/// `bellows events --follow`, whose lines are read one by one.
+struct Following {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    _watchdog: Watchdog,
+}
+
+impl Following {
+    fn start(sandbox: &Sandbox, words: &[&str]) -> Following {
+        let mut command = sandbox.command(&[&["events", "--follow", "--json"], words].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let watchdog = Watchdog::new(&child);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Following { child, lines, _watchdog: watchdog }
+    }
+
+    fn next(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_follower_sees_later_networks_and_each_crash_once() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    let mut following = Following::start(&sandbox, &[]);
+    let first = sandbox.start(&[&network, "--name", "edge"]);
+    let started = following.next();
+    assert_eq!((&started["event"], &started["network"]), (&json!("started"), &json!("edge")), "{started:#}");
+    first.signal(Signal::KILL);
+    let pid = first.pid();
+    let crashed = following.next();
+    assert_eq!((&crashed["event"], &crashed["fields"]["last_pid"]), (&json!("crashed"), &json!(pid)), "{crashed:#}");
+    first.wait();
+    // One that looks once deduces the same event.
+    let seen = history(&sandbox, &["edge"]);
+    assert_eq!((names(&seen), &seen[1]["id"]), (vec!["started", "crashed"], &crashed["id"]));
+    // The next run of the name writes it, and the follower has it already.
+    let second = sandbox.start(&[&network, "--name", "edge"]);
+    let third = sandbox.start(&[&network, "--name", "core"]);
+    assert_eq!([following.next(), following.next()].map(|event| event["event"].clone()), ["started", "started"]);
+    let written = history(&sandbox, &["edge"]);
+    assert_eq!((names(&written), &written[1]["id"]), (vec!["started", "crashed", "started"], &crashed["id"]));
+    sandbox.bellows(&["stop", "edge"]).fine();
+    second.wait().fine();
+    assert_eq!([following.next(), following.next()].map(|event| event["event"].clone()), ["stopping", "stopped"]);
+    drop(third);
+}
+
+#[test]
+fn damaged_lines_are_skipped_and_told() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
+    sandbox.bellows(&["run", &network]).fine();
+    let path = sandbox.path("run/bellows/.events/network");
+    let content = fs::read(&path).unwrap();
+    // The last line was not completed when the process died.
+    fs::write(&path, &content[..content.len() - 20]).unwrap();
+    let text = sandbox.bellows(&["events"]).fine().stdout;
+    assert!(text.ends_with("-- network: missing here: 1 line damaged\n"), "{text}");
+    sandbox.bellows(&["run", &network]).fine();
+    let events = history(&sandbox, &[]);
+    assert_eq!(names(&events), ["started", "events-missing", "crashed", "started", "stopped"], "{events:#?}");
+    assert_eq!(events[1]["fields"]["damaged_lines"], 1, "{:#}", events[1]);
+}
+
+#[test]
+fn guests_that_come_and_go_are_events() {
+    let sandbox = Sandbox::new();
+    let socket = sandbox.path("guest.sock").display().to_string();
+    let device = format!(
+        "links = [\"port.output -> end.input\"]\n[apps.port]\napp = \"vhost-user\"\nsocket = \"{socket}\"\n[apps.end]\napp = \"sink\"\n"
+    );
+    let driver = format!(
+        "links = [\"port.output -> end.input\"]\n[apps.port]\napp = \"virtio-user\"\nsocket = \"{socket}\"\n[apps.end]\napp = \"sink\"\n"
+    );
+    let (device, driver) = (sandbox.write("device.toml", &device), sandbox.write("driver.toml", &driver));
+    let host = sandbox.start(&[&device]);
+    let guest = sandbox.start(&[&driver]);
+    let port_events = |name: &str| {
+        let events = history(&sandbox, &[name]);
+        let of_port = |event: &Value| event["fields"]["port"] == json!(socket) && event["fields"]["app"] == "port";
+        events.into_iter().filter(of_port).collect::<Vec<Value>>()
+    };
+    eventually("connected", || names(&port_events("device")) == ["peer-connected"]);
+    assert_eq!(port_events("device")[0]["fields"]["peer_pid"], json!(guest.pid()));
+    eventually("connected", || names(&port_events("driver")) == ["peer-connected"]);
+    guest.signal(Signal::KILL);
+    eventually("gone", || names(&port_events("device")) == ["peer-connected", "peer-disconnected"]);
+    assert_eq!(sandbox.bellows(&["ps", "device", "--probe"]).code, Some(0), "a guest may be off");
+    drop(host);
+}
+
+#[test]
+fn the_documented_events_are_those_that_are_declared() {
+    let page = fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| event |"))
+        .skip(2)
+        .map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |"))
+        .map(|row| row.split(" | ").collect())
+        .collect();
+    let fields = |info: &EventInfo| {
+        let fields = info.fields.iter().map(|field| format!("`{}`", field.name));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    let row = |info: &EventInfo| {
+        vec![format!("`{}`", info.name), info.level.name().to_owned(), fields(info), info.sentences()]
+    };
+    let wanted: Vec<Vec<String>> = ALL.iter().map(row).collect();
+    assert_eq!(rows, wanted, "the rows as they should be:\n{}", {
+        let lines = wanted.iter().map(|row| format!("| {} |\n", row.join(" | ")));
+        lines.collect::<String>()
+    });
+    // And the program lists them.
+    let said = Sandbox::new().bellows(&["events", "--list", "--json"]).fine();
+    let listed: Vec<Value> = said.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(listed.len(), ALL.len());
+    assert!(listed.iter().zip(ALL).all(|(listed, info)| listed["event"] == info.name));
+}

@@ -1,0 +1,313 @@
+//! The events.
+
+use std::fmt::Display;
+
+use crate::Level;
+
+/// The target of the log records of events.
+pub const TARGET: &str = "bellows::event";
+
+/// The field of a log record that has the event's name.
+pub const NAME_FIELD: &str = "event";
+
+/// What is declared of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventInfo {
+    /// The name. It stays the same in all versions.
+    pub name: &'static str,
+    /// The level of its log record.
+    pub level: Level,
+    /// When it happens, in sentences.
+    pub help: &'static str,
+    /// Its fields, in order.
+    pub fields: &'static [FieldInfo],
+    /// What it changes in the health of the network, if anything.
+    pub effect: Option<Effect>,
+}
+
+/// What is declared of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// The name.
+    pub name: &'static str,
+    /// The meaning, and the unit of a number.
+    pub help: &'static str,
+}
+
+/// What an event changes: a condition of an app, or of one of its ports, makes a network degraded while it lasts. The
+/// fields `app` and `port` tell whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The condition of this name begins.
+    Raises(&'static str),
+    /// The condition of this name is over.
+    Clears(&'static str),
+}
+
+/// The condition of an app that has an error which lasts.
+const DEGRADED: &str = "app-degraded";
+
+/// The condition of a port without its link.
+const DOWN: &str = "link-down";
+
+/// Declares events: for each its type, its description, and its place in the list of all.
+macro_rules! events {
+    ($lifetime:lifetime $(
+        $(#[doc = $help:literal])+
+        $Name:ident = $name:literal, $level:ident, $effect:expr => {
+            $($(#[doc = $field_help:literal])+ $field:ident: $kind:ty,)+
+        }
+    )+) => {
+        $(
+            $(#[doc = $help])+
+            #[derive(Clone, Copy, Debug)]
+            pub struct $Name<$lifetime> {
+                $($(#[doc = $field_help])+ pub $field: $kind,)+
+            }
+
+            impl $Name<'_> {
+                /// What is declared of the event.
+                pub const INFO: EventInfo = EventInfo {
+                    name: $name,
+                    level: Level::$level,
+                    help: concat!($($help),+),
+                    fields: &[$(FieldInfo { name: stringify!($field), help: concat!($($field_help),+) }),+],
+                    effect: $effect,
+                };
+
+                /// Logs the event, with a message for people.
+                pub fn log(self, message: impl Display) {
+                    tracing::event!(
+                        target: TARGET,
+                        events!(@level $level),
+                        event = $name,
+                        $($field = self.$field,)+
+                        "{}",
+                        message
+                    );
+                }
+            }
+        )+
+
+        /// All events, in the order of the documentation.
+        pub const ALL: &[EventInfo] = &[$($Name::INFO),+];
+    };
+    (@level Error) => { tracing::Level::ERROR };
+    (@level Warn) => { tracing::Level::WARN };
+    (@level Info) => { tracing::Level::INFO };
+}
+
+events! { 'a
+    /// A network runs: its apps have started.
+    Started = "started", Info, None => {
+        /// The network file.
+        source: &'a str,
+    }
+    /// A network could not start, because an app could not.
+    StartFailed = "start-failed", Error, None => {
+        /// The network file.
+        source: &'a str,
+    }
+    /// A reload has swapped a configuration in.
+    Reloaded = "reloaded", Info, None => {
+        /// Who asked for it: `request`, `signal` or `watch`.
+        by: &'a str,
+        /// Number of apps that go on as they were.
+        kept: u64,
+        /// Number of apps that were started anew.
+        restarted: u64,
+        /// Number of apps that are new.
+        added: u64,
+        /// Number of apps that are gone.
+        removed: u64,
+    }
+    /// A reload was refused; the old configuration runs on.
+    ReloadRefused = "reload-refused", Error, None => {
+        /// Who asked for it: `request`, `signal` or `watch`.
+        by: &'a str,
+    }
+    /// The run is to end: apps flush and finish.
+    Stopping = "stopping", Info, None => {
+        /// Why: `signal`, `request` or `duration`.
+        by: &'a str,
+    }
+    /// The run has ended.
+    Stopped = "stopped", Info, None => {
+        /// How, as `end` in the report of a run: `done`, `stopped`, `closed` or `stalled`.
+        end: &'a str,
+        /// The exit code of the process.
+        exit_code: u64,
+    }
+    /// The process ends at once, at a second signal or because the engine has failed.
+    Aborted = "aborted", Error, None => {
+        /// Why: `signal` or `panic`.
+        by: &'a str,
+    }
+    /// The process has ended without ending its run. Noticed later: by the next run of the name, or by a reader.
+    Crashed = "crashed", Error, None => {
+        /// The last app of which an event told something, if there is one.
+        last_app: Option<&'a str>,
+        /// The process that has ended.
+        last_pid: u64,
+    }
+    /// An app has panicked. It is no longer called until a reload restarts it.
+    AppFailed = "app-failed", Error, None => {
+        /// The app.
+        app: Option<&'a str>,
+        /// The place in the source, `FILE:LINE`.
+        place: Option<&'a str>,
+    }
+    /// An app works only in part, because of an error that lasts.
+    AppDegraded = "app-degraded", Warn, Some(Effect::Raises(DEGRADED)) => {
+        /// The app.
+        app: &'a str,
+    }
+    /// The error of an app is over.
+    AppRecovered = "app-recovered", Info, Some(Effect::Clears(DEGRADED)) => {
+        /// The app.
+        app: &'a str,
+    }
+    /// A port waits for the other side of its socket, which has not been there yet.
+    PeerAwaited = "peer-awaited", Info, None => {
+        /// The app.
+        app: &'a str,
+        /// The socket.
+        port: &'a str,
+    }
+    /// A process is on the other side of a port's socket now: a guest, or another program.
+    PeerConnected = "peer-connected", Info, None => {
+        /// The app.
+        app: &'a str,
+        /// The socket.
+        port: &'a str,
+        /// The process, if known.
+        peer_pid: Option<u64>,
+        /// The number of its user, if known.
+        peer_uid: Option<u64>,
+    }
+    /// The process on the other side of a port's socket is gone, or was disconnected.
+    PeerDisconnected = "peer-disconnected", Info, None => {
+        /// The app.
+        app: &'a str,
+        /// The socket.
+        port: &'a str,
+    }
+    /// The other side of a port's socket has violated the protocol, or may not connect.
+    PeerError = "peer-error", Warn, None => {
+        /// The app.
+        app: &'a str,
+        /// The socket.
+        port: &'a str,
+        /// The name under which `bellows show vhost` counts the error.
+        error: &'a str,
+    }
+    /// A link is up: the interface of a port is there and has a carrier, or a pseudowire has its other end. Not logged
+    /// of a port that is up from its start on.
+    LinkUp = "link-up", Info, Some(Effect::Clears(DOWN)) => {
+        /// The app.
+        app: &'a str,
+        /// The interface, or the name of the pseudowire.
+        port: &'a str,
+    }
+    /// A link is down: the interface of a port is gone, down or without a carrier, or cannot be opened, or a pseudowire
+    /// has lost its other end.
+    LinkDown = "link-down", Warn, Some(Effect::Raises(DOWN)) => {
+        /// The app.
+        app: &'a str,
+        /// The interface, or the name of the pseudowire.
+        port: &'a str,
+    }
+    /// A worker has not been seen outside of an app for two seconds, or takes no breaths.
+    WorkerStalled = "worker-stalled", Warn, None => {
+        /// The worker, if there are several.
+        worker: Option<&'a str>,
+        /// The app that does not return, if it is in one.
+        app: Option<&'a str>,
+        /// Seconds since it was last seen.
+        seconds: f64,
+    }
+    /// A worker that was stalled breathes again.
+    WorkerRecovered = "worker-recovered", Info, None => {
+        /// The worker, if there are several.
+        worker: Option<&'a str>,
+        /// The app that has returned, if it was in one.
+        app: Option<&'a str>,
+        /// Seconds for which it was stalled.
+        seconds: f64,
+    }
+    /// Breaths took longer than `breath_limit`, or the whole process stood still. At most one event in ten seconds.
+    SlowBreath = "slow-breath", Warn, None => {
+        /// The app that the slow breath was in, if known.
+        app: Option<&'a str>,
+    }
+    /// The history has a hole: events were overwritten before they were read, or lines are damaged. Only readers print
+    /// this; it is in no log.
+    EventsMissing = "events-missing", Warn, None => {
+        /// The network.
+        of: &'a str,
+        /// Number of events that are missing.
+        events: u64,
+        /// Number of lines that cannot be read.
+        damaged_lines: u64,
+    }
+}
+
+impl EventInfo {
+    /// The event of this name.
+    pub fn named(name: &str) -> Option<&'static EventInfo> {
+        ALL.iter().find(|info| info.name == name)
+    }
+
+    /// Whether a run that has logged it is over.
+    pub fn ends_run(name: &str) -> bool {
+        [Stopped::INFO.name, Aborted::INFO.name, StartFailed::INFO.name, Crashed::INFO.name].contains(&name)
+    }
+
+    /// The description, as sentences without line breaks.
+    pub fn sentences(&self) -> String {
+        tidy(self.help)
+    }
+}
+
+impl FieldInfo {
+    /// The meaning, as a sentence without line breaks.
+    pub fn sentences(&self) -> String {
+        tidy(self.help)
+    }
+}
+
+/// The lines of a documentation comment as one.
+fn tidy(help: &str) -> String {
+    help.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_words_with_a_description() {
+        for (index, info) in ALL.iter().enumerate() {
+            assert!(info.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{info:?}");
+            assert!(ALL[..index].iter().all(|other| other.name != info.name), "{info:?}");
+            assert!(info.sentences().ends_with('.') && !info.fields.is_empty(), "{info:?}");
+            for field in info.fields {
+                assert!(field.sentences().ends_with('.') && field.name != NAME_FIELD, "{info:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_condition_can_begin_and_end() {
+        for info in ALL {
+            let fields: Vec<&str> = info.fields.iter().map(|field| field.name).collect();
+            let other = match info.effect {
+                Some(Effect::Raises(name)) => Effect::Clears(name),
+                Some(Effect::Clears(name)) => Effect::Raises(name),
+                None => continue,
+            };
+            assert!(fields.contains(&"app"), "{info:?}");
+            assert!(ALL.iter().any(|info| info.effect == Some(other)), "{info:?}");
+        }
+    }
+}

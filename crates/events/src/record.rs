@@ -1,0 +1,248 @@
+//! An event as a line of a file.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// The maximum length of a line with its line feed, in bytes.
+pub const MAX_LINE: usize = 16 << 10;
+
+/// The maximum length of a message in bytes; the rest of a longer one is cut off.
+const MAX_MESSAGE: usize = 4 << 10;
+
+/// The maximum length of a text in a field in bytes; the rest of a longer one is cut off.
+const MAX_TEXT: usize = 512;
+
+/// The level of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Something is lost or does not work.
+    Error,
+    /// Something needs attention.
+    Warn,
+    /// Something has happened as it should.
+    Info,
+}
+
+impl Level {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+        }
+    }
+}
+
+/// What tells an event of a network from all others, also across its runs: `LOG-NUMBER`, with the log in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id {
+    /// The history: when it was begun, in milliseconds since the Unix epoch.
+    pub log: u64,
+    /// The number of the event in the history, from 1 on.
+    pub number: u64,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:x}-{}", self.log, self.number)
+    }
+}
+
+/// The text is not an identifier of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoId;
+
+impl fmt::Display for NoId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an event is identified by a hexadecimal number, `-` and a number from 1 on")
+    }
+}
+
+impl FromStr for Id {
+    type Err = NoId;
+
+    fn from_str(text: &str) -> Result<Id, NoId> {
+        let (log, number) = text.split_once('-').ok_or(NoId)?;
+        let id = Id { log: u64::from_str_radix(log, 16).map_err(|_| NoId)?, number: number.parse().map_err(|_| NoId)? };
+        // One event has one identifier: `+1` and `01` are not accepted, and the last number is never reached.
+        (id.to_string() == text && (1..u64::MAX).contains(&id.number)).then_some(id).ok_or(NoId)
+    }
+}
+
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// An event that is not in a file yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// When it happened, in nanoseconds since the Unix epoch.
+    pub time_ns: u64,
+    /// The level.
+    pub level: Level,
+    /// The name.
+    pub name: String,
+    /// The message, for people.
+    pub message: String,
+    /// The fields that have a value.
+    pub fields: Map<String, Value>,
+}
+
+/// An event of a network, as a file has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// The identifier.
+    pub id: Id,
+    /// When it happened, in nanoseconds since the Unix epoch.
+    pub time_ns: u64,
+    /// The level.
+    pub level: Level,
+    /// The name.
+    #[serde(rename = "event")]
+    pub name: String,
+    /// The message, for people.
+    pub message: String,
+    /// The process that wrote it.
+    pub pid: u32,
+    /// The fields that have a value.
+    pub fields: Map<String, Value>,
+}
+
+impl Event {
+    /// The event that becomes of a draft. Long texts are cut.
+    pub fn new(id: Id, pid: u32, draft: Draft) -> Event {
+        let Draft { time_ns, level, mut name, mut message, mut fields } = draft;
+        cut(&mut name, MAX_TEXT);
+        cut(&mut message, MAX_MESSAGE);
+        for value in fields.values_mut() {
+            if let Value::String(text) = value {
+                cut(text, MAX_TEXT);
+            }
+        }
+        Event { id, time_ns, level, name, message, pid, fields }
+    }
+
+    /// The event as a line with its line feed, at most [`MAX_LINE`] long.
+    pub fn line(&self) -> Vec<u8> {
+        let mut line = self.json();
+        if line.len() >= MAX_LINE {
+            // Escapes take up to six bytes each.
+            let mut short = Event { fields: Map::new(), ..self.clone() };
+            cut(&mut short.name, MAX_TEXT);
+            cut(&mut short.message, MAX_LINE / 16);
+            line = short.json();
+        }
+        line.push(b'\n');
+        line
+    }
+
+    fn json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// The event of a line without its line feed; `None` if it is damaged.
+    pub fn of_line(line: &[u8]) -> Option<Event> {
+        if line.len() >= MAX_LINE { None } else { serde_json::from_slice(line).ok() }
+    }
+
+    /// The text of a field.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.fields.get(field).and_then(Value::as_str)
+    }
+}
+
+/// Cuts a text to this many bytes at most, at a character, and marks the cut.
+fn cut(text: &mut String, max: usize) {
+    const MARK: &str = "…";
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max - MARK.len()));
+        text.push_str(MARK);
+    }
+}
+
+/// A time in nanoseconds since the Unix epoch by RFC 3339, in UTC: `2026-01-31T09:08:07.006123Z`.
+pub fn rfc3339(time_ns: u64) -> String {
+    let seconds = time_ns / 1_000_000_000;
+    // Calendar years begin in March here, so that the leap day is the last day: days since 0000-03-01.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let micros = time_ns / 1_000 % 1_000_000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000000Z"),
+            (1_798_761_600, "2027-01-01T00:00:00.000000Z"),
+        ] {
+            assert_eq!(rfc3339(seconds * 1_000_000_000), expected);
+        }
+        assert_eq!(rfc3339(1_006_999), "1970-01-01T00:00:00.001006Z");
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_gives_the_event_back(
+            log: u64, number in 1..u64::MAX, time_ns: u64, name: String, message: String, text: String, pid: u32,
+        ) {
+            let fields = Map::from_iter([("app".to_owned(), Value::from(text)), ("peer".to_owned(), Value::from(pid))]);
+            let draft = Draft { time_ns, level: Level::Warn, name, message, fields };
+            let event = Event::new(Id { log, number }, pid, draft);
+            let line = event.line();
+            prop_assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
+            prop_assert_eq!(Event::of_line(&line[..line.len() - 1]), Some(event));
+        }
+
+        #[test]
+        fn a_line_is_never_too_long(letter: char, length in 0..20_000_usize, fields in 0..8_usize) {
+            let text: String = std::iter::repeat_n(letter, length).collect();
+            let fields = (0..fields).map(|number| (number.to_string(), Value::from(text.clone()))).collect();
+            let draft = Draft { time_ns: 0, level: Level::Info, name: text.clone(), message: text, fields };
+            let line = Event::new(Id { log: 1, number: 1 }, 1, draft).line();
+            prop_assert!(line.len() <= MAX_LINE);
+            prop_assert!(Event::of_line(&line[..line.len() - 1]).is_some());
+        }
+
+        #[test]
+        fn any_bytes_are_a_line_or_not(bytes: Vec<u8>) {
+            let _ = Event::of_line(&bytes);
+        }
+
+        #[test]
+        fn an_identifier_has_one_spelling(text in "[0-9a-fA-F+]{0,3}-[0-9+]{0,3}") {
+            if let Ok(id) = text.parse::<Id>() {
+                prop_assert_eq!(id.to_string(), text);
+            }
+        }
+    }
+}
