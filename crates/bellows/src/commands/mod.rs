@@ -14,6 +14,7 @@ subcommands! {
         Ps(ps),
         Show(show),
         Top(top),
+        Metrics(metrics),
         Trace(trace),
         Tap(tap),
         Route(route),
