@@ -195,40 +195,36 @@ impl Collector {
 /// The calls of all apps, and the record of those that were timed. An entry that is never called has none.
 fn write_calls(exposition: &mut Exposition, samples: &[Family<'_>], counted: &[(&str, &Counted)]) {
     let entries = account::NAMES.map(|name| label("entry", name));
-    let for_each_entry = |mut write: Box<dyn FnMut(&Counted, &AppLabels, usize) + '_>| {
-        for_each_app(counted, |counted, app| {
-            let account = counted.entry(app).account;
-            for entry in 0..account::ENTRIES {
-                if counted.reading.get(account + account::CALLS + entry) > 0 {
-                    write(counted, app, entry);
-                }
-            }
-        });
-    };
     let mut calls = exposition.family(&CALLS);
-    for_each_entry(Box::new(|counted, app, entry| {
+    for_each_entry(counted, |counted, app, entry| {
         let cell = counted.entry(app).account + account::CALLS + entry;
         calls.sample(&app.labels, &entries[entry], counted.reading.get(cell).into());
-    }));
+    });
     for (offset, family) in samples.iter().enumerate() {
         let mut lines = exposition.family(family);
-        for_each_entry(Box::new(|counted, app, entry| {
+        for_each_entry(counted, |counted, app, entry| {
             let events = counted.reading.directory().events.len();
             let cell = counted.entry(app).account + account::samples(entry, events) + offset;
             lines.sample(&app.labels, &entries[entry], counted.reading.get(cell).into());
-        }));
+        });
     }
     let mut lines = exposition.family(&EVENTS);
-    for_each_entry(Box::new(|counted, app, entry| {
+    for_each_entry(counted, |counted, app, entry| {
         let events = &counted.reading.directory().events;
-        if events.is_empty() {
-            return;
-        }
-        for (name, count) in events.iter().zip(sampled_events(&*counted.reading, counted.entry(app), entry)) {
-            let Some(count) = count else { continue };
+        let counts = events.iter().zip(sampled_events(&*counted.reading, counted.entry(app), entry));
+        for (name, count) in counts.filter_map(|(name, count)| Some((name, count?))) {
             lines.sample(&app.labels, &format!("{}{}", entries[entry], label("event", name)), count.into());
         }
-    }));
+    });
+}
+
+/// The entries at which apps were called.
+fn for_each_entry(counted: &[(&str, &Counted)], mut write: impl FnMut(&Counted, &AppLabels, usize)) {
+    for_each_app(counted, |counted, app| {
+        let calls = counted.entry(app).account + account::CALLS;
+        let called = (0..account::ENTRIES).filter(|entry| counted.reading.get(calls + entry) > 0);
+        called.for_each(|entry| write(counted, app, entry));
+    });
 }
 
 fn for_each_worker(counted: &[(&str, &Counted)], mut write: impl FnMut(&Counted, usize, &str)) {

@@ -6,45 +6,45 @@ use bellows_observe::{AppTotals, Counter, Figure, LinkTotals};
 
 use crate::family::{Family, Kind};
 
-pub(crate) const UP: Family<'_> =
+pub(crate) static UP: Family<'_> =
     Family::new("bellows_network_up", Kind::Gauge, "", "1 if the network's process lives and has counters, else 0");
-pub(crate) const HEALTH: Family<'_> = Family::new(
+pub(crate) static HEALTH: Family<'_> = Family::new(
     "bellows_network_health",
     Kind::Gauge,
     "",
     "1 for the network's health, 0 for the others: running, degraded, stalled, crashed",
 );
-pub(crate) const NETWORK: Family<'_> = Family::new("bellows_network", Kind::Info, "", "what the network is");
-pub(crate) const CLOCK: Family<'_> = Family::new(
+pub(crate) static NETWORK: Family<'_> = Family::new("bellows_network", Kind::Info, "", "what the network is");
+pub(crate) static CLOCK: Family<'_> = Family::new(
     "bellows_network_clock_hertz",
     Kind::Gauge,
     "hertz",
     "frequency of the clock in which calls of apps are timed",
 );
-pub(crate) const ALL_DROPS: Family<'_> = Family::new(
+pub(crate) static ALL_DROPS: Family<'_> = Family::new(
     "bellows_network_dropped_packets",
     Kind::Counter,
     "packets",
     "packets dropped by all apps and links, including those that reloads have removed",
 );
-pub(crate) const APP: Family<'_> = Family::new("bellows_app", Kind::Info, "", "the app's worker");
-pub(crate) const DROPS: Family<'_> = Family::new(
+pub(crate) static APP: Family<'_> = Family::new("bellows_app", Kind::Info, "", "the app's worker");
+pub(crate) static DROPS: Family<'_> = Family::new(
     "bellows_app_dropped_packets",
     Kind::Counter,
     "packets",
     "packets dropped by the app, by reason; `bellows apps TYPE` explains the reasons",
 );
-pub(crate) const CALLS: Family<'_> =
+pub(crate) static CALLS: Family<'_> =
     Family::new("bellows_app_calls", Kind::Counter, "calls", "calls of the app at an entry: pull, push or tick");
-pub(crate) const EVENTS: Family<'_> = Family::new(
+pub(crate) static EVENTS: Family<'_> = Family::new(
     "bellows_app_sampled_events",
     Kind::Gauge,
     "events",
     "events such as instructions in the calls that were timed, extrapolated from a part of them",
 );
-pub(crate) const ASLEEP: Family<'_> =
+pub(crate) static ASLEEP: Family<'_> =
     Family::new("bellows_worker_asleep", Kind::Gauge, "", "1 if the worker sleeps, else 0");
-pub(crate) const BUILD: Family<'_> = Family::new("bellows_build", Kind::Info, "", "the version that reads the counters");
+pub(crate) static BUILD: Family<'_> = Family::new("bellows_build", Kind::Info, "", "the version that reads the counters");
 pub(crate) const SCRAPE: Family<'_> = Family::new(
     "bellows_scrape_duration_seconds",
     Kind::Gauge,

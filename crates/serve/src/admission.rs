@@ -44,7 +44,7 @@ impl Admission {
     /// The target of an admitted request, or the answer to one that is refused.
     pub(crate) fn admit(&self, head: &Parts) -> Result<Target, Box<Response>> {
         let refuse = |status: StatusCode, reason: &str| Err(Box::new(Response::error(status, reason)));
-        if head.uri.path_and_query().is_none_or(|target| target.as_str().len() > self.target_bytes) {
+        if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > self.target_bytes) {
             return refuse(StatusCode::URI_TOO_LONG, "the target is too long");
         }
         if head.uri.scheme().is_some() || head.uri.authority().is_some() {

@@ -21,7 +21,6 @@ links = [
   "shaper.output -> end.input",
   "cut.output -> out.input",
 ]
-[workers.main]
 [workers.other]
 [apps.source]
 app = "source"

@@ -8,7 +8,7 @@ use bellows_testkit::wait::output;
 
 use crate::exposition::BUSY;
 use crate::http::get;
-use crate::support::{Sandbox, Signal, signal};
+use crate::support::{Sandbox, Signal};
 
 /// The system calls of a log of strace: thread, name, arguments, result.
 fn calls(log: &str) -> Vec<(String, String)> {
@@ -106,11 +106,6 @@ fn a_reader_maps_counters_read_only_and_connects_to_no_engine() {
     child.wait().unwrap();
     let calls = std::fs::read_to_string(&log).unwrap();
     assert_eq!(assert_reads_only(&calls, &runtime), 1, "{calls}");
-    signal_end(running);
-}
-
-fn signal_end(running: crate::support::Running<'_>) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code, Some(0));
-    let _ = signal;
 }
