@@ -16,18 +16,17 @@ pub struct Figure<T> {
 }
 
 /// Declares the figures of a type: its fields, each with its description, its unit if that is not packets, and whether it
-/// is a `gauge`. A `hidden` field is not among the figures.
+/// is a `gauge`. Before them, fields that are not among the figures.
 macro_rules! figures {
     (
-        $(#[$meta:meta])* $name:ident;
+        $(#[$meta:meta])* $name:ident, with $($hidden:ident = $hidden_help:literal),+;
         $($field:ident: $type:ty = $help:literal $(, in $unit:literal)? $(, [$nature:ident])?;)*
-        $(hidden $hidden:ident: $hidden_type:ty = $hidden_help:literal;)*
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name {
             $(#[doc = $help] pub $field: $type,)*
-            $(#[doc = $hidden_help] pub $hidden: $hidden_type,)*
+            $(#[doc = $hidden_help] pub $hidden: u64,)*
         }
 
         impl $name {
@@ -42,18 +41,19 @@ macro_rules! figures {
 
 figures! {
     /// The counts of a link.
-    LinkTotals;
+    LinkTotals, with removed = "packets that waited in the link when a reload removed it";
     packets: u64 = "packets sent into the link";
     bytes: u64 = "bytes sent into the link", in "bytes";
     txdrop: u64 = "packets dropped because the link was full";
     waiting: u64 = "packets sent and not yet received", [gauge];
     waiting_bytes: u64 = "bytes sent and not yet received", in "bytes", [gauge];
-    hidden removed: u64 = "packets that waited in the link when a reload removed it";
 }
 
 figures! {
     /// The counts of an app: its traffic is the sum over its links.
-    AppTotals;
+    AppTotals, with
+        txdrop = "packets dropped at full links of the app",
+        dropped = "packets dropped for all reasons, those at full links included";
     in_packets: u64 = "packets received on all inputs";
     in_bytes: u64 = "bytes received on all inputs", in "bytes";
     out_packets: u64 = "packets sent on all outputs";
@@ -68,8 +68,6 @@ figures! {
     panics: u64 = "panics of the app", in "times";
     failed: bool = "1 if the app has panicked and is no longer called", in "1 or 0", [gauge];
     sleeps: u64 = "sleeps of the engine that the app's descriptor ended", in "times";
-    hidden txdrop: u64 = "packets dropped at full links of the app";
-    hidden dropped: u64 = "packets dropped for all reasons, those at full links included";
 }
 
 impl LinkTotals {
