@@ -12,14 +12,20 @@ const END: &str = "<!-- end -->\n";
 
 #[test]
 fn the_list_of_metrics_is_that_of_the_program() {
-    let page = fs::read_to_string(root().join("docs/metrics.md")).unwrap();
-    let (_, rest) = page.split_once(BEGIN).expect("the beginning of the list");
-    let (list, _) = rest.split_once(END).expect("the end of the list");
+    let path = root().join("docs/metrics.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the beginning of the list");
+    let (list, after) = rest.split_once(END).expect("the end of the list");
     let printed = Sandbox::new().bellows(&["metrics", "--list"]).fine().stdout;
+    if std::env::var_os("BELLOWS_WRITE_README").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}\n{printed}\n{END}{after}")).unwrap();
+        return;
+    }
     let different = list.trim().lines().zip(printed.trim().lines()).find(|(page, printed)| page != printed);
     assert!(
         list.trim() == printed.trim(),
-        "docs/metrics.md has another list than `bellows metrics --list` prints, from here on: {different:?}"
+        "docs/metrics.md has another list than `bellows metrics --list` prints, from here on: {different:?}; \
+         BELLOWS_WRITE_README=1 cargo test -p bellows --test metrics the_list writes it"
     );
 }
 
