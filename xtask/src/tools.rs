@@ -92,7 +92,11 @@ pub const PEERS: &[Tool] = &[
     },
     Tool { programs: &["nats-server"], package: "nats-server", purpose: "queues that spread campaigns over machines" },
     Tool { programs: &["openssl"], package: "openssl", purpose: "certificates of that server" },
-    Tool { programs: &["prometheus"], package: "prometheus", purpose: "metrics scraped, and alerts tested by promtool" },
+    Tool {
+        programs: &["prometheus"],
+        package: "prometheus",
+        purpose: "metrics scraped, and alerts tested by promtool",
+    },
     Tool {
         programs: &["/usr/lib/python3/dist-packages/prometheus_client/__init__.py"],
         package: "python3-prometheus-client",

@@ -64,10 +64,8 @@ impl Collector {
         let mut exposition = Exposition::new(format, self.length + self.length / 8 + 4_096);
         exposition.family(&BUILD).sample("", &label("version", env!("CARGO_PKG_VERSION")), 1);
         self.write_networks(&mut exposition, &networks);
-        let counted: Vec<(&str, &Counted)> = networks
-            .iter()
-            .filter_map(|network| Some((network.label.as_str(), network.counted.as_ref()?)))
-            .collect();
+        let counted: Vec<(&str, &Counted)> =
+            networks.iter().filter_map(|network| Some((network.label.as_str(), network.counted.as_ref()?))).collect();
         self.write_counters(&mut exposition, &counted);
         let nanos = start.elapsed().as_nanos().try_into().unwrap_or(i128::MAX);
         exposition.family(&Family { scale: crate::family::Scale::Nanoseconds, ..SCRAPE }).sample("", "", nanos);

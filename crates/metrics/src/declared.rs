@@ -44,7 +44,8 @@ pub(crate) static EVENTS: Family<'_> = Family::new(
 );
 pub(crate) static ASLEEP: Family<'_> =
     Family::new("bellows_worker_asleep", Kind::Gauge, "", "1 if the worker sleeps, else 0");
-pub(crate) static BUILD: Family<'_> = Family::new("bellows_build", Kind::Info, "", "the version that reads the counters");
+pub(crate) static BUILD: Family<'_> =
+    Family::new("bellows_build", Kind::Info, "", "the version that reads the counters");
 pub(crate) const SCRAPE: Family<'_> = Family::new(
     "bellows_scrape_duration_seconds",
     Kind::Gauge,

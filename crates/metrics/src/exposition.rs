@@ -94,8 +94,8 @@ impl Exposition {
 }
 
 impl Samples<'_> {
-    /// A sample. `labels` and `further` are written one after the other; each is empty or made by [`label`], and all but
-    /// the first begin with a comma.
+    /// A sample. `labels` and `further` are written one after the other; each is empty or made by [`label`], and all
+    /// but the first begin with a comma.
     pub(crate) fn sample(&mut self, labels: &str, further: &str, value: i128) {
         self.begin("", labels, further);
         let text = &mut self.exposition.text;
@@ -152,7 +152,10 @@ impl Samples<'_> {
 fn sum(times: &Histogram) -> u64 {
     // A class is a sixteenth of an octave, so its middle is less than its end by a 33rd.
     let middle = |longest: u64| longest - longest / 33;
-    times.classes.iter().fold(0, |sum: u64, &(longest, count)| sum.saturating_add(middle(longest).saturating_mul(count)))
+    times
+        .classes
+        .iter()
+        .fold(0, |sum: u64, &(longest, count)| sum.saturating_add(middle(longest).saturating_mul(count)))
 }
 
 fn push_line_end(text: &mut Vec<u8>, value: u64) {
@@ -190,8 +193,8 @@ pub(crate) fn labels(labels: &[(&str, &str)]) -> String {
     all.trim_start_matches(',').to_owned()
 }
 
-/// Text on one line: a backslash in front of each backslash and, in labels and in OpenMetrics, each quote; line feeds as
-/// `\n`.
+/// Text on one line: a backslash in front of each backslash and, in labels and in OpenMetrics, each quote; line feeds
+/// as `\n`.
 fn escaped(text: &str, quotes: bool) -> Cow<'_, str> {
     if !text.contains(['\\', '\n', '"']) {
         return text.into();

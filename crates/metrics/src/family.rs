@@ -154,7 +154,12 @@ mod tests {
             (Counter::new("bytes", "").in_unit("bytes"), "bellows_link_bytes_total", "bytes", "counter"),
             (Counter::new("waiting", "").gauge(), "bellows_link_waiting_packets", "packets", "gauge"),
             (Counter::new("messages_sent", "").in_unit("messages"), "bellows_link_messages_sent_total", "", "counter"),
-            (Counter::new("sleep_ns", "").in_unit("nanoseconds"), "bellows_link_sleep_seconds_total", "seconds", "counter"),
+            (
+                Counter::new("sleep_ns", "").in_unit("nanoseconds"),
+                "bellows_link_sleep_seconds_total",
+                "seconds",
+                "counter",
+            ),
             (Counter::new("sleeps", "").in_unit("times"), "bellows_link_sleeps_total", "", "counter"),
             (
                 Counter::new("started", "").in_unit("nanoseconds since 1970").gauge(),
@@ -162,7 +167,12 @@ mod tests {
                 "seconds",
                 "gauge",
             ),
-            (Counter::new("hops", "").in_unit("next hops"), "bellows_link_hops_next_hops_total", "next_hops", "counter"),
+            (
+                Counter::new("hops", "").in_unit("next hops"),
+                "bellows_link_hops_next_hops_total",
+                "next_hops",
+                "counter",
+            ),
             (
                 Counter::new("progress_total", "").in_unit("bytes").gauge(),
                 "bellows_link_progress_total_bytes",

@@ -1,7 +1,7 @@
 //! Whether networks run as they should: one word for each, and its reasons.
 //!
-//! The health follows from the process and from the files that a network publishes, so it is known for one that no longer
-//! answers.
+//! The health follows from the process and from the files that a network publishes, so it is known for one that no
+//! longer answers.
 
 use bellows_inspect::networks::{Hang, Obstacle, State};
 use bellows_inspect::text::sanitize;

@@ -1,7 +1,7 @@
 //! The counters of all networks of this machine, for monitoring systems.
 //!
-//! The counters are read from the files that engines publish: nothing is asked of an engine, so reading costs it nothing,
-//! and works for one that hangs or has crashed.
+//! The counters are read from the files that engines publish: nothing is asked of an engine, so reading costs it
+//! nothing, and works for one that hangs or has crashed.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -60,7 +60,8 @@ impl Counted {
     }
 }
 
-/// The labels of what a configuration has, and its own counters. Names that occur twice in a damaged file occur once here.
+/// The labels of what a configuration has, and its own counters. Names that occur twice in a damaged file occur once
+/// here.
 #[derive(Default)]
 pub(crate) struct Labels {
     /// The apps and crossings: positions in [`Directory::app`].
@@ -223,8 +224,8 @@ fn cut(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_LABEL)]
 }
 
-/// Whether apps of a type or at a place are ports, as in `bellows show interfaces`: those of a type that is one, and those
-/// with links on one side only.
+/// Whether apps of a type or at a place are ports, as in `bellows show interfaces`: those of a type that is one, and
+/// those with links on one side only.
 struct Edge<'a> {
     senders: HashSet<&'a str>,
     receivers: HashSet<&'a str>,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use bellows_observe::{Counter, TypeEntry, drop_help};
 use bellows_observe::layout::{common, link};
+use bellows_observe::{Counter, TypeEntry, drop_help};
 
 use crate::declared::{
     ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, NETWORK, SCRAPE, UP,
@@ -111,7 +111,11 @@ fn reasons_table<'a>(text: &mut String, reasons: impl Iterator<Item = (&'a str, 
     for (kind, reason, help) in reasons {
         let kind = if kind.is_empty() { String::new() } else { format!("| `{kind}` ") };
         if !has_head {
-            let head = if kind.is_empty() { "| reason | meaning |\n|---|---|\n" } else { "| type | reason | meaning |\n|---|---|---|\n" };
+            let head = if kind.is_empty() {
+                "| reason | meaning |\n|---|---|\n"
+            } else {
+                "| type | reason | meaning |\n|---|---|---|\n"
+            };
             text.push_str(head);
             has_head = true;
         }
@@ -144,11 +148,11 @@ mod tests {
 
     #[test]
     fn types_are_listed_with_their_reasons() {
-        const COUNTERS: &[Counter] = &[Counter::new("cut", "packets that | were longer")];
+        const COUNTERS: &[Counter] = &[Counter::new("cut", "packets that | were cut")];
         const DROPS: &[Counter] = &[Counter::new("bad", "bad packets")];
         let text = markdown(&[TypeEntry::of("my-app", DROPS, COUNTERS)]);
         for line in [
-            "| `bellows_my_app_cut_packets_total` | counter | packets | network, app, type | packets that \\| were longer |\n",
+            "| `bellows_my_app_cut_packets_total` | counter | packets | network, app, type | packets that \\| were cut |\n",
             "| `my-app` | `bad` | bad packets |\n",
             "| `txdrop` | a link out of the app was full |\n",
         ] {

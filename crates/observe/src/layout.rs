@@ -174,7 +174,10 @@ pub mod account {
     /// calls and clocks of the outliers. Packets of calls in which events were counted follow.
     pub const SAMPLES: [Counter; 5] = [
         Counter::new("calls", "calls that were timed, without outliers").in_unit("calls"),
-        Counter::new("packets", "packets taken (push) or sent (pull, tick) in the calls that were timed, without outliers"),
+        Counter::new(
+            "packets",
+            "packets taken (push) or sent (pull, tick) in the calls that were timed, without outliers",
+        ),
         Counter::new("clocks", "clocks of the calls that were timed, without outliers").in_unit("clocks"),
         Counter::new("outlier_calls", "calls that were timed and took much longer than usual").in_unit("calls"),
         Counter::new("outlier_clocks", "clocks of the calls that took much longer than usual").in_unit("clocks"),

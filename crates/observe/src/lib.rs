@@ -53,8 +53,8 @@ pub use layout::Activity;
 pub use report::{AppStatus, ObjectStatus, Reloaded};
 pub use runtime_dir::{POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
-    AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CounterCells, CounterEntry, CrossingEntry, CurrentCall, Directory,
-    LinkDescription, LinkEntry, Liveness, ReadError, Slab, TypeEntry, WorkerEntry, counter_help, drop_help,
+    AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CounterCells, CounterEntry, CrossingEntry, CurrentCall,
+    Directory, LinkDescription, LinkEntry, Liveness, ReadError, Slab, TypeEntry, WorkerEntry, counter_help, drop_help,
 };
 pub use slow::{SlowBreath, SlowBreaths};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Reading, Snapshot, WorkerCounts};

@@ -13,7 +13,8 @@ use crate::histogram::Histogram;
 use crate::layout::{account, common, engine as cells, histogram, link};
 use crate::runtime_dir::{COUNTERS, RuntimeDir};
 use crate::slab::{
-    AppEntry, CounterCells, CrossingEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, WorkerEntry, sum,
+    AppEntry, CounterCells, CrossingEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, WorkerEntry,
+    sum,
 };
 use crate::totals::{AppTotals, LinkTotals, Totals, Traffic, crossing_traffic, engine_count, sampled_events};
 
@@ -337,10 +338,7 @@ impl Snapshot {
         });
         let gone = Gone {
             apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Traffic::default(), "gone")).collect(),
-            links: gone_links
-                .iter()
-                .map(|entry| LinkCounts::named(entry, LinkTotals::read(slab, entry)))
-                .collect(),
+            links: gone_links.iter().map(|entry| LinkCounts::named(entry, LinkTotals::read(slab, entry))).collect(),
         };
         let histogram = |(which, name): (usize, &&str)| ((*name).to_owned(), slab.histogram(which, workers));
         let Liveness { doing, asleep, .. } = Liveness::of(slab);

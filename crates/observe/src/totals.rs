@@ -15,8 +15,8 @@ pub struct Figure<T> {
     pub value: fn(&T) -> i128,
 }
 
-/// Declares the figures of a type: its fields, each with its description, its unit if that is not packets, and whether it
-/// is a `gauge`. Before them, fields that are not among the figures.
+/// Declares the figures of a type: its fields, each with its description, its unit if that is not packets, and whether
+/// it is a `gauge`. Before them, fields that are not among the figures.
 macro_rules! figures {
     (
         $(#[$meta:meta])* $name:ident, with $($hidden:ident = $hidden_help:literal),+;
@@ -61,7 +61,8 @@ figures! {
     made: u64 = "packets that the app made or brought in, including those dropped before they had a buffer";
     ended: u64 = "packets that ended in the app: it consumed them";
     held: u64 = "packets inside the app", [gauge];
-    leaked: i64 = "packets that came in or were made and are not accounted for: not 0 in an app that has a bug", [gauge];
+    leaked: i64 =
+        "packets that came in or were made and are not accounted for: not 0 in an app that has a bug", [gauge];
     uncounted: i64 =
         "packets freed without being counted, negative if more were counted: not 0 in an app that has a bug", [gauge];
     lost: u64 = "packets dropped for reasons that nobody asked for";
@@ -241,11 +242,7 @@ pub fn engine_count(cells: &impl CounterCells, which: usize) -> u64 {
 
 /// The events that were counted in the sampled calls of an app at an entry, such as instructions, in the directory's
 /// order: extrapolated to all sampled calls, and unknown without a count.
-pub fn sampled_events(
-    cells: &impl CounterCells,
-    app: &AppEntry,
-    entry: usize,
-) -> impl Iterator<Item = Option<u64>> {
+pub fn sampled_events(cells: &impl CounterCells, app: &AppEntry, entry: usize) -> impl Iterator<Item = Option<u64>> {
     let events = cells.directory().events.len();
     let first = app.account + account::samples(entry, events);
     let [packets, counted] = [1, account::COUNTED].map(|offset| cells.get(first + offset));
@@ -282,13 +279,8 @@ mod tests {
 
     #[test]
     fn an_apps_traffic_is_the_sum_over_its_links() {
-        let link = |packets, waiting| LinkTotals {
-            packets,
-            waiting,
-            bytes: 10 * packets,
-            txdrop: 1,
-            ..LinkTotals::default()
-        };
+        let link =
+            |packets, waiting| LinkTotals { packets, waiting, bytes: 10 * packets, txdrop: 1, ..LinkTotals::default() };
         let links = [
             ("a.x", "b.c.input", link(7, 2)),
             ("a.y", "b.c.other", link(5, 0)),
@@ -307,7 +299,9 @@ mod tests {
     #[test]
     fn figures_are_declared_with_their_values() {
         let app = AppTotals { in_packets: 7, leaked: -2, failed: true, ..AppTotals::default() };
-        let value = |name: &str| AppTotals::FIGURES.iter().find(|figure| figure.counter.name == name).map(|figure| (figure.value)(&app));
+        let value = |name: &str| {
+            AppTotals::FIGURES.iter().find(|figure| figure.counter.name == name).map(|figure| (figure.value)(&app))
+        };
         assert_eq!(["in_packets", "leaked", "failed", "none"].map(value), [Some(7), Some(-2), Some(1), None]);
         let bytes = LinkTotals::FIGURES.iter().find(|figure| figure.counter.name == "waiting_bytes").unwrap();
         assert!(bytes.counter.gauge && bytes.counter.unit == "bytes");

@@ -17,8 +17,8 @@ pub enum Address {
 /// A text that is no address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no address to listen on; give an IP address and a port, such as 127.0.0.1:9400 or [::1]:9400 (0.0.0.0 and \
-     [::] stand for all interfaces), or unix:PATH for a socket"
+    "`{0}` is no address to listen on; give an IP address and a port, such as 127.0.0.1:9400 or [::1]:9400 (0.0.0.0 \
+     and [::] stand for all interfaces), or unix:PATH for a socket"
 )]
 pub struct AddressError(String);
 

@@ -35,7 +35,7 @@
 //! | with a method that the path does not have | 405 |
 //! | whose body is late | 408 |
 //! | whose body, target or head is too long | 413, 414, 431 |
-//! | on loopback, for a name other than `localhost`: a name that its owner has bent to this machine (DNS rebinding) | 421 |
+//! | on loopback, for another name than `localhost`, which its owner may have bent to this machine (DNS rebinding) | 421 |
 //! | beyond the number of connections | 503 |
 //!
 //! A head that is late, or a client that does not take its answer, ends the connection.

@@ -10,8 +10,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a path that begins with `/`, and a query. `None` if the path has empty segments, `.` or `..`, if either has
-    /// a malformed escape, or if decoding yields control characters, a separator of paths, or anything but UTF-8.
+    /// Reads a path that begins with `/`, and a query. `None` if the path has empty segments, `.` or `..`, if either
+    /// has a malformed escape, or if decoding yields control characters, a separator of paths, or anything but UTF-8.
     pub(crate) fn read(path: &str, query: Option<&str>) -> Option<Target> {
         let path = path.strip_prefix('/')?;
         let segment = |segment: &str| {
@@ -19,7 +19,8 @@ impl Target {
             let is_bad = segment.is_empty() || segment == "." || segment == ".." || segment.contains('\\');
             (!is_bad).then_some(segment)
         };
-        let segments = if path.is_empty() { Vec::new() } else { path.split('/').map(segment).collect::<Option<_>>()? };
+        let segments =
+            if path.is_empty() { Vec::new() } else { path.split('/').map(segment).collect::<Option<_>>()? };
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Some((decode(name, true)?, decode(value, true)?))
@@ -67,8 +68,23 @@ mod tests {
         // A name may contain a slash, but does not become two segments.
         assert_eq!(read("/root%2Fone"), Some(vec!["root/one".into()]));
         let bad = [
-            "", "a", "//", "/a//b", "/a/", "/../etc", "/%2e%2e/etc", "/a/./b", "/a%00", "/a%0a", "/a\\b", "/a%5Cb", "/%",
-            "/%4", "/%zz", "/%ff", "/%C3",
+            "",
+            "a",
+            "//",
+            "/a//b",
+            "/a/",
+            "/../etc",
+            "/%2e%2e/etc",
+            "/a/./b",
+            "/a%00",
+            "/a%0a",
+            "/a\\b",
+            "/a%5Cb",
+            "/%",
+            "/%4",
+            "/%zz",
+            "/%ff",
+            "/%C3",
         ];
         for path in bad {
             assert_eq!(read(path), None, "{path}");

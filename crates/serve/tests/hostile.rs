@@ -110,11 +110,13 @@ fn routes() -> Routes {
         .get("/panic", |_| panic!("on request"))
         .post("/echo", |request| Response::bytes("text/plain", request.body().to_vec()))
         .get_later("/later", |_| async {
-            Response::text(blocking(|| {
-                thread::sleep(Duration::from_millis(300));
-                "later"
-            })
-            .await)
+            Response::text(
+                blocking(|| {
+                    thread::sleep(Duration::from_millis(300));
+                    "later"
+                })
+                .await,
+            )
         })
         .get_later("/pieces", |_| async {
             let (response, sender) = Response::pieces("text/event-stream");
@@ -282,11 +284,8 @@ fn a_client_that_takes_nothing_is_left() {
 
 #[test]
 fn one_connection_too_many_is_told_so() {
-    let running = Running::start(
-        "127.0.0.1:0",
-        Limits { connections: 2, head_time: Duration::from_secs(60), ..quick() },
-        None,
-    );
+    let running =
+        Running::start("127.0.0.1:0", Limits { connections: 2, head_time: Duration::from_secs(60), ..quick() }, None);
     let mut held: Vec<TcpStream> = (0..2).map(|_| running.connect()).collect();
     eventually("the connections", || running.ask("GET", "/", "").0 == 503);
     let (_, answer) = running.send("");

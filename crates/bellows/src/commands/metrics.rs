@@ -114,7 +114,8 @@ fn routes(collector: Collector) -> Routes {
 /// The health of all networks, or of one.
 fn health(collector: &mut Collector, request: &Request) -> Response {
     if let Some(unknown) = request.query_names().find(|name| !matches!(*name, "network" | "token")) {
-        let reason = format!("`{unknown}` is no parameter of /health; give `network=NAME`, or nothing for all networks");
+        let reason =
+            format!("`{unknown}` is no parameter of /health; give `network=NAME`, or nothing for all networks");
         return Response::error(StatusCode::BAD_REQUEST, reason);
     }
     let name = request.query("network");
@@ -128,11 +129,7 @@ fn health(collector: &mut Collector, request: &Request) -> Response {
 }
 
 /// Writes the metrics to a file: once, or after each period until a signal, which removes the file.
-fn write(
-    collector: &mut Collector,
-    path: &Path,
-    every: Option<bellows_config::Duration>,
-) -> Result<(), CommandError> {
+fn write(collector: &mut Collector, path: &Path, every: Option<bellows_config::Duration>) -> Result<(), CommandError> {
     if path.extension().is_none_or(|extension| extension != "prom") {
         terminal::warn(&format!("{}: node_exporter reads files that end in .prom only\n", path.display()));
     }

@@ -56,7 +56,9 @@ fn used(text: &str) -> BTreeSet<String> {
 fn examples_and_pages_name_metrics_that_there_are() {
     let names = names();
     let mut all = BTreeSet::new();
-    for file in ["examples/monitoring/rules.yml", "examples/monitoring/rules-test.yml", "examples/monitoring/dashboard.json"] {
+    for file in
+        ["examples/monitoring/rules.yml", "examples/monitoring/rules-test.yml", "examples/monitoring/dashboard.json"]
+    {
         let text = fs::read_to_string(root().join(file)).unwrap();
         let used = used(&text);
         let unknown: Vec<&String> = used.difference(&names).collect();
@@ -94,9 +96,8 @@ fn the_dashboard_is_whole() {
         for target in targets {
             let expression = target["expr"].as_str().unwrap();
             assert!(expression.contains("bellows_") && expression.contains("$network"), "{expression}");
-            let balance = |open: char, close: char| {
-                expression.matches(open).count() == expression.matches(close).count()
-            };
+            let balance =
+                |open: char, close: char| expression.matches(open).count() == expression.matches(close).count();
             assert!(balance('(', ')') && balance('{', '}') && balance('[', ']'), "{expression}");
         }
     }

@@ -29,6 +29,9 @@ fn fed(command: &mut Command, text: &str) -> (bool, String) {
     (output.status.success(), said)
 }
 
+/// The ends of a network.
+const ENDS: &str = "[apps.source]\napp = \"source\"\nsize = 60\nrate = \"20kpps\"\n[apps.end]\napp = \"sink\"\n";
+
 /// A network with as many types of apps as possible, since each has counters of its own: those that need nothing.
 fn many_types(sandbox: &Sandbox) -> String {
     let types = [
@@ -50,10 +53,7 @@ fn many_types(sandbox: &Sandbox) -> String {
         // A type that cannot be in this place is left out.
         let link = format!("\"{last} -> a{index}\"");
         let tried = [&links[..], &[link.clone(), format!("\"a{index} -> end\"")]].concat();
-        let network = format!(
-            "links = [{}]\n[apps.source]\napp = \"source\"\nsize = 60\nrate = \"20kpps\"\n[apps.end]\napp = \"sink\"\n{text}{part}",
-            tried.join(", ")
-        );
+        let network = format!("links = [{}]\n{ENDS}{text}{part}", tried.join(", "));
         let path = sandbox.write("tried.toml", &network);
         if sandbox.bellows(&["check", &path]).code == Some(0) {
             links.push(link);
@@ -63,10 +63,7 @@ fn many_types(sandbox: &Sandbox) -> String {
     }
     assert!(links.len() > 5, "{links:?}");
     links.push(format!("\"{last} -> end\""));
-    format!(
-        "links = [{}]\n[apps.source]\napp = \"source\"\nsize = 60\nrate = \"20kpps\"\n[apps.end]\napp = \"sink\"\n{text}",
-        links.join(", ")
-    )
+    format!("links = [{}]\n{ENDS}{text}", links.join(", "))
 }
 
 #[test]
@@ -134,9 +131,8 @@ fn the_parser_of_the_python_client_reads_openmetrics() {
         let label = |name: &str| labels.get(name).and_then(Value::as_str).unwrap_or("");
         let is_it = |line: &String| {
             let (found, rest) = line.split_once('{').unwrap_or((line, ""));
-            let all = labels.iter().all(|(name, value)| {
-                rest.contains(&format!("{name}=\"{}\"", value.as_str().unwrap()))
-            });
+            let all =
+                labels.iter().all(|(name, value)| rest.contains(&format!("{name}=\"{}\"", value.as_str().unwrap())));
             found == name && all
         };
         let value = written.iter().find(|(line, _)| is_it(line)).unwrap_or_else(|| panic!("{sample}")).1;
@@ -254,8 +250,10 @@ fn prometheus_scrapes_what_a_network_counts() {
     assert_eq!((&named["type"], &named["unit"]), (&"counter".into(), &"bytes".into()), "{named}");
     // The alert about a network that is stalled is on its way.
     eventually("the alert", || {
-        query(&place, "ALERTS{alertname=\"BellowsNetworkStalled\"}").is_some()
-            || { std::thread::sleep(Duration::from_millis(100)); false }
+        query(&place, "ALERTS{alertname=\"BellowsNetworkStalled\"}").is_some() || {
+            std::thread::sleep(Duration::from_millis(100));
+            false
+        }
     });
     let rules = get(&place, "/api/v1/rules", "").json();
     let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap().clone();

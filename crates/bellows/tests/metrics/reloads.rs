@@ -12,8 +12,12 @@ use crate::support::Sandbox;
 /// A chain of apps with these names.
 fn chain(names: &[&str]) -> String {
     let all = [&["source"], names, &["end"]].concat();
-    let links: Vec<String> = all.windows(2).map(|pair| format!("\"{}.output -> {}.input\"", pair[0], pair[1])).collect();
-    let mut text = format!("links = [{}]\n[apps.source]\napp = \"source\"\nsize = 60\n[apps.end]\napp = \"sink\"\n", links.join(", "));
+    let links: Vec<String> =
+        all.windows(2).map(|pair| format!("\"{}.output -> {}.input\"", pair[0], pair[1])).collect();
+    let mut text = format!(
+        "links = [{}]\n[apps.source]\napp = \"source\"\nsize = 60\n[apps.end]\napp = \"sink\"\n",
+        links.join(", ")
+    );
     for name in names {
         text += &format!("[apps.{name}]\napp = \"tee\"\n");
     }

@@ -22,8 +22,8 @@ fn calls(log: &str) -> Vec<(String, String)> {
     log.lines().filter_map(line).collect()
 }
 
-/// Fails the test unless files of the runtime directory were only read, maps of counters cannot be written, and no socket
-/// was connected. Returns the number of maps of counters.
+/// Fails the test unless files of the runtime directory were only read, maps of counters cannot be written, and no
+/// socket was connected. Returns the number of maps of counters.
 fn assert_reads_only(log: &str, runtime: &str) -> usize {
     let mut counters: HashMap<String, bool> = HashMap::new();
     let mut maps = 0;
