@@ -768,6 +768,47 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_with_the_same_directory_need_not_be_parsed_again() {
+        let cells = block(&directory());
+        let slab = opened(&cells).unwrap();
+        let counters = |change: fn(&mut Vec<u64>)| {
+            let mut cells = cells.clone();
+            change(&mut cells);
+            let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_ne_bytes()).collect();
+            slab.counters_in(&Cells::copied(&bytes).unwrap())
+        };
+        let found = counters(|cells| *cells.last_mut().unwrap() = 7).unwrap();
+        assert_eq!((found.len(), found.last()), (slab.directory.cells, Some(&7)));
+        let others: [fn(&mut Vec<u64>); 4] = [
+            |cells| cells[1] += 1,
+            |cells| cells[SUPERSEDED] = 1,
+            |cells| cells[HEADER + 3] ^= 1,
+            |cells| cells.truncate(cells.len() - 1),
+        ];
+        assert!(others.into_iter().all(|change| counters(change).is_none()));
+    }
+
+    #[test]
+    fn types_are_described_once() {
+        const COUNTERS: &[Counter] = &[Counter::new("held", "packets held").gauge()];
+        let app = |name, kind| AppDescription {
+            name,
+            kind,
+            state: "active",
+            drops: &[],
+            counters: COUNTERS,
+            ends: false,
+            brings_in: false,
+            worker: 0,
+        };
+        let apps = [app("a", "one"), app("b", "one"), app("c", "another")];
+        let directory = Directory::lay_out(&["main".to_owned()], &apps, &[], &Removed::default(), Vec::new());
+        let kinds: Vec<&str> = directory.types.iter().map(|entry| entry.kind.as_str()).collect();
+        assert_eq!(kinds, ["another", "one"]);
+        assert!(directory.types[1].counters[0].gauge && directory.types[1].counters[0].help == "packets held");
+    }
+
+    #[test]
     fn workers_share_no_cache_line_and_no_cell() {
         let directory = directory();
         let mut cells = vec![None; directory.cells];
