@@ -69,6 +69,7 @@ pub const FOR_TESTS: &[Tool] = &[
     Tool { programs: &["traceroute"], package: "traceroute", purpose: "the hops that a host sees" },
     Tool { programs: &["systemd-analyze"], package: "systemd", purpose: "the units of services" },
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
+    Tool { programs: &["strace"], package: "strace", purpose: "the system calls of readers of counters" },
 ];
 
 /// The programs for tests with other programs' drivers and with guests.
@@ -97,6 +98,16 @@ pub const PEERS: &[Tool] = &[
     },
     Tool { programs: &["nats-server"], package: "nats-server", purpose: "queues that spread campaigns over machines" },
     Tool { programs: &["openssl"], package: "openssl", purpose: "certificates of that server" },
+    Tool {
+        programs: &["prometheus"],
+        package: "prometheus",
+        purpose: "metrics scraped, and alerts tested by promtool",
+    },
+    Tool {
+        programs: &["/usr/lib/python3/dist-packages/prometheus_client/__init__.py"],
+        package: "python3-prometheus-client",
+        purpose: "metrics read by a parser of OpenMetrics",
+    },
     Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
     Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];

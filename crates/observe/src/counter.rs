@@ -12,12 +12,14 @@ pub struct Counter {
     /// For a drop reason: whether the network asks for these drops, as a rate limiter's. All other drops are losses
     /// that the report of a run points out.
     pub asked: bool,
+    /// Whether it is a number that may also fall, and not a count.
+    pub gauge: bool,
 }
 
 impl Counter {
     /// A counter of this name. As a drop reason it stands for unintended drops.
     pub const fn new(name: &'static str, help: &'static str) -> Counter {
-        Counter { name, help, unit: "packets", asked: false }
+        Counter { name, help, unit: "packets", asked: false, gauge: false }
     }
 
     /// A counter with a unit other than packets.
@@ -30,6 +32,12 @@ impl Counter {
     #[must_use]
     pub const fn asked(self) -> Counter {
         Counter { asked: true, ..self }
+    }
+
+    /// A number that may also fall.
+    #[must_use]
+    pub const fn gauge(self) -> Counter {
+        Counter { gauge: true, ..self }
     }
 }
 

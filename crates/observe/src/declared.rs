@@ -139,7 +139,7 @@ macro_rules! counters {
     (@list [$($generics:tt)*] $app:ty, [$($drops:tt)*] [$($others:tt)*];
         gauge $symbol:ident = $name:expr, $help:expr $(, in $unit:literal)?; $($rest:tt)*) => {
         $crate::counters!(@list [$($generics)*] $app, [$($drops)*]
-            [$($others)* (Gauge $symbol, $crate::Counter::new($name, $help)$(.in_unit($unit))?)]; $($rest)*);
+            [$($others)* (Gauge $symbol, $crate::Counter::new($name, $help)$(.in_unit($unit))?.gauge())]; $($rest)*);
     };
     (@list [$($generics:tt)*] $app:ty, [$(($drop:ident, $drop_counter:expr))*] [$(($kind:ident $symbol:ident, $counter:expr))*];
         $(table $table:ident = $rows:expr;)?) => {

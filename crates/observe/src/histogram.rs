@@ -7,7 +7,7 @@ use bellows_stats::nearest_rank;
 use serde::{Deserialize, Serialize};
 
 use crate::classes::{CLASSES, class_of, longest_of};
-use crate::slab::Slab;
+use crate::slab::{CounterCells, Slab};
 
 /// Counts a time in the cells from `first` on.
 #[inline]
@@ -30,10 +30,10 @@ pub struct Histogram {
 impl Histogram {
     /// Reads the sum of the histograms whose first cells are given; they hold clocks. `nanos` converts clocks to
     /// nanoseconds.
-    pub(crate) fn read(slab: &Slab, first: &[usize], nanos: impl Fn(u64) -> u64) -> Histogram {
+    pub(crate) fn read(cells: &impl CounterCells, first: &[usize], nanos: impl Fn(u64) -> u64) -> Histogram {
         let mut classes: Vec<(u64, u64)> = Vec::new();
         for class in 0..CLASSES {
-            let count = first.iter().fold(0, |sum: u64, first| sum.saturating_add(slab.get(first + class)));
+            let count = first.iter().fold(0, |sum: u64, first| sum.saturating_add(cells.get(first + class)));
             let longest = nanos(longest_of(class));
             match classes.last_mut() {
                 // Several of the lowest classes may be the same nanosecond.
@@ -42,7 +42,7 @@ impl Histogram {
             }
         }
         classes.retain(|&(_, count)| count > 0);
-        let maximum = first.iter().map(|first| slab.get(first + CLASSES)).max().unwrap_or(0);
+        let maximum = first.iter().map(|first| cells.get(first + CLASSES)).max().unwrap_or(0);
         Histogram { classes, maximum: nanos(maximum) }
     }
 

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
 
-/// Consecutive counters: for each its symbol, which is its position, its name in reports, its description, and its unit
-/// if that is not packets.
+/// Consecutive counters: for each its symbol, which is its position, its name in reports, its description, its unit if
+/// that is not packets, and whether it is `asked` or a `gauge`.
 macro_rules! counters {
-    ($list:ident: $($symbol:ident = $name:literal, $help:literal $(, in $unit:literal)? $(, [$asked:ident])?;)*) => {
+    ($list:ident: $($symbol:ident = $name:literal, $help:literal $(, in $unit:literal)? $(, [$nature:ident])?;)*) => {
         positions! { from 0; $($symbol, concat!("The counter `", $name, "`.");)* }
 
         /// All of them.
-        pub const $list: &[Counter] = &[$(Counter::new($name, $help)$(.in_unit($unit))?$(.$asked())?,)*];
+        pub const $list: &[Counter] = &[$(Counter::new($name, $help)$(.in_unit($unit))?$(.$nature())?,)*];
     };
 }
 
@@ -48,15 +48,18 @@ pub mod engine {
         RELOADS = "reloads", "configurations swapped in while running", in "reloads";
         FORGOTTEN_DROPS = "forgotten_drops",
             "packets dropped in apps and links that reloads removed and that are not listed any more";
-        STARTED = "started", "when the run began, in nanoseconds since the Unix epoch", in "nanoseconds";
-        UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch", in "nanoseconds";
-        BUFFERS = "buffers", "packet buffers in the pool", in "buffers";
-        BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers";
+        STARTED = "started", "when the run began, in nanoseconds since the Unix epoch",
+            in "nanoseconds since 1970", [gauge];
+        UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch",
+            in "nanoseconds since 1970", [gauge];
+        BUFFERS = "buffers", "packet buffers in the pool", in "buffers", [gauge];
+        BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers", [gauge];
         BUFFERS_LENT = "buffers_lent", "packet buffers lent to the kernel, for frames that come and frames on their way",
-            in "buffers";
+            in "buffers", [gauge];
         SAMPLED = "sampled_breaths", "breaths in which the clocks of every call were recorded", in "breaths";
-        ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch", in "nanoseconds";
-        DOING = "doing", "the engine's current activity: see the module `doing`", in "activity and app";
+        ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch",
+            in "nanoseconds since 1970", [gauge];
+        DOING = "doing", "the engine's current activity: see the module `doing`", in "activity and app", [gauge];
         SLOW_BREATHS = "slow_breaths",
             "breaths, and work between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
         STANDSTILLS = "standstills",
@@ -122,8 +125,8 @@ pub mod link {
         PACKETS = "packets", "packets sent";
         BYTES = "bytes", "bytes sent", in "bytes";
         DROPS = "txdrop", "a link out of the app was full";
-        WAITING = "waiting", "packets that were sent and wait to be received";
-        WAITING_BYTES = "waiting_bytes", "bytes that were sent and wait to be received", in "bytes";
+        WAITING = "waiting", "packets that were sent and wait to be received", [gauge];
+        WAITING_BYTES = "waiting_bytes", "bytes that were sent and wait to be received", in "bytes", [gauge];
         REMOVED = "removed", "packets that waited in a link when a reload removed it";
     }
 }
@@ -131,6 +134,8 @@ pub mod link {
 /// The account of each app, from its accounting cell on: exact numbers first, then the record of the sampled breaths
 /// for each entry.
 pub mod account {
+    use super::Counter;
+
     /// The entries of an app by their positions in all tables.
     pub const NAMES: [&str; ENTRIES] = ["pull", "push", "tick"];
     /// The number of entries.
@@ -165,13 +170,22 @@ pub mod account {
         EXACT, "The first cell behind the exact numbers.";
     }
 
-    /// The record of the sampled breaths for each call, by name: calls, packets and clocks of calls other than
-    /// outliers, then calls and clocks of the outliers. Packets of calls in which events were counted follow.
-    pub const SAMPLE_NAMES: [&str; 5] = ["calls", "packets", "clocks", "outlier_calls", "outlier_clocks"];
+    /// The record of the sampled breaths for each call: calls, packets and clocks of calls other than outliers, then
+    /// calls and clocks of the outliers. Packets of calls in which events were counted follow.
+    pub const SAMPLES: [Counter; 5] = [
+        Counter::new("calls", "calls that were timed, without outliers").in_unit("calls"),
+        Counter::new(
+            "packets",
+            "packets taken (push) or sent (pull, tick) in the calls that were timed, without outliers",
+        ),
+        Counter::new("clocks", "clocks of the calls that were timed, without outliers").in_unit("clocks"),
+        Counter::new("outlier_calls", "calls that were timed and took much longer than usual").in_unit("calls"),
+        Counter::new("outlier_clocks", "clocks of the calls that took much longer than usual").in_unit("clocks"),
+    ];
     /// The first cell of the outliers.
     pub const OUTLIERS: usize = 3;
     /// Packets of calls in which events were counted.
-    pub const COUNTED: usize = SAMPLE_NAMES.len();
+    pub const COUNTED: usize = SAMPLES.len();
 
     /// The record of each event: its count, the time for which it was to be counted, and the time for which it was
     /// counted.

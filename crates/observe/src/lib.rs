@@ -10,6 +10,7 @@
 //! | [`layout`] | the positions of all counters |
 //! | `slab` | a generation of counters, in memory or in a file |
 //! | `classes`, `histogram` | histograms of times |
+//! | `totals` | the counts of apps and links, by position |
 //! | `snapshot` | all counters at one time, by name |
 //! | [`timeline`] | the engine's recent history, event by event |
 //! | [`listing`] | a breath, explained |
@@ -38,6 +39,7 @@ mod slow;
 mod snapshot;
 mod succession;
 pub mod timeline;
+mod totals;
 mod trace;
 mod usual;
 mod watchdog;
@@ -51,12 +53,13 @@ pub use layout::Activity;
 pub use report::{AppStatus, ObjectStatus, Reloaded};
 pub use runtime_dir::{EventFiles, EventStamp, POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
-    AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CrossingEntry, CurrentCall, Directory, LinkDescription,
-    LinkEntry, Liveness, ReadError, Slab, WorkerEntry, counter_help, drop_help,
+    AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CounterCells, CounterEntry, CrossingEntry, CurrentCall,
+    Directory, LinkDescription, LinkEntry, Liveness, ReadError, Slab, TypeEntry, WorkerEntry, counter_help, drop_help,
 };
 pub use slow::{SlowBreath, SlowBreaths};
-pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot, WorkerCounts};
+pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Reading, Snapshot, WorkerCounts};
 pub use succession::Succession;
+pub use totals::{AppTotals, Figure, LinkTotals, Totals, engine_count, sampled_events};
 pub use trace::{Hop, HopKind, MAX_TRACED, TapRecord, TraceOrder};
 pub use usual::Usual;
 pub use watchdog::{Pace, Watchdog};

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Cells;
 use crate::classes::CELLS;
 use crate::counter::Counter;
+use crate::histogram::Histogram;
 use crate::layout::{Activity, account, common, doing, engine, histogram, link};
 use crate::runtime_dir::{COUNTERS, RuntimeDir};
 
@@ -32,6 +33,8 @@ use crate::runtime_dir::{COUNTERS, RuntimeDir};
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x04");
 const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
+/// The cell of the header with the position of the counters.
+const FIRST: usize = 5;
 
 /// A limit on the JSON above the size for any network; a reader rejects more.
 const MAX_DIRECTORY: usize = 64 << 20;
@@ -47,7 +50,7 @@ pub struct CurrentCall {
 
 impl CurrentCall {
     /// Decodes a number. [`doing::NEWCOMER`] stands for the app that [`Slab::name_newcomer`] has named.
-    fn read(number: u64, slab: &Slab) -> Option<CurrentCall> {
+    fn read(number: u64, cells: &impl CounterCells) -> Option<CurrentCall> {
         let activity = match number >> 32 {
             0 => Activity::Call,
             1 => Activity::Question,
@@ -56,8 +59,8 @@ impl CurrentCall {
             _ => return None,
         };
         let app = usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)?;
-        let newcomer = || (app == doing::NEWCOMER).then(|| slab.newcomer());
-        let name = slab.directory.app(app).map(|entry| entry.name.clone());
+        let newcomer = || (app == doing::NEWCOMER).then(|| newcomer::name(cells));
+        let name = cells.directory().app(app).map(|entry| entry.name.clone());
         Some(CurrentCall { app: name.or_else(newcomer)?, activity })
     }
 }
@@ -78,19 +81,19 @@ pub struct Liveness {
 impl Liveness {
     /// The activity of the engine: that of the worker which was seen outside of apps the longest time ago, among those
     /// that are awake.
-    pub fn of(slab: &Slab) -> Liveness {
-        let workers = slab.directory.workers.iter().map(|worker| Liveness::of_worker(slab, worker));
+    pub fn of(cells: &impl CounterCells) -> Liveness {
+        let workers = cells.directory().workers.iter().map(|worker| Liveness::of_worker(cells, worker));
         workers.min_by_key(|worker| (worker.asleep, worker.alive)).unwrap_or_default()
     }
 
     /// The activity of one worker.
-    pub fn of_worker(slab: &Slab, worker: &WorkerEntry) -> Liveness {
-        let number = slab.get(worker.cell + engine::DOING);
+    pub fn of_worker(cells: &impl CounterCells, worker: &WorkerEntry) -> Liveness {
+        let number = cells.get(worker.cell + engine::DOING);
         Liveness {
-            worker: (slab.directory.workers.len() > 1).then(|| worker.name.clone()),
-            doing: CurrentCall::read(number, slab),
+            worker: (cells.directory().workers.len() > 1).then(|| worker.name.clone()),
+            doing: CurrentCall::read(number, cells),
             asleep: number == doing::ASLEEP,
-            alive: slab.get(worker.cell + engine::ALIVE),
+            alive: cells.get(worker.cell + engine::ALIVE),
         }
     }
 }
@@ -100,6 +103,41 @@ mod newcomer {
     /// The maximum length of this name in bytes; a longer one is cut.
     pub(super) const MAX_NAME: usize = 128;
     pub(super) const CELLS: usize = 1 + MAX_NAME / 8;
+
+    /// The name that was written last.
+    pub(super) fn name(cells: &impl super::CounterCells) -> String {
+        let first = cells.directory().newcomer;
+        let length = usize::try_from(cells.get(first)).unwrap_or(usize::MAX).min(MAX_NAME);
+        let words = (0..length.div_ceil(8)).flat_map(|index| cells.get(first + 1 + index).to_ne_bytes());
+        String::from_utf8_lossy(&words.take(length).collect::<Vec<u8>>()).into_owned()
+    }
+}
+
+/// Counters that can be read: those of a [`Slab`], which change, or a copy of them, a [`Reading`](crate::Reading).
+pub trait CounterCells {
+    /// The directory, which names the cells.
+    fn directory(&self) -> &Directory;
+
+    /// The value of a cell; 0 if there is none.
+    fn get(&self, cell: usize) -> u64;
+
+    /// The sum of a histogram over these workers. `which` is a position in
+    /// [`histogram::NAMES`](crate::layout::histogram::NAMES).
+    fn histogram(&self, which: usize, workers: &[WorkerEntry]) -> Histogram
+    where
+        Self: Sized,
+    {
+        let ticks_per_second = u128::from(self.directory().ticks_per_second.max(1));
+        let nanos =
+            |clocks: u64| (u128::from(clocks) * 1_000_000_000 / ticks_per_second).try_into().unwrap_or(u64::MAX);
+        let first: Vec<usize> = workers.iter().map(|worker| worker.histogram(which)).collect();
+        Histogram::read(self, &first, nanos)
+    }
+}
+
+/// A sum of counters, which may have any value if another process has written them.
+pub(crate) fn sum(counters: impl Iterator<Item = u64>) -> u64 {
+    counters.fold(0, u64::saturating_add)
 }
 
 /// The description of one of the engine's own counters.
@@ -204,6 +242,55 @@ pub struct AppEntry {
     pub worker: usize,
 }
 
+/// A declared counter of a type of apps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterEntry {
+    /// Its name.
+    pub name: String,
+    /// Its description, on one line.
+    pub help: String,
+    /// Its unit.
+    pub unit: String,
+    /// Whether it is a number that may also fall.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gauge: bool,
+}
+
+/// A type of apps, with the counters that its apps declare beside those that every app has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TypeEntry {
+    /// Its name in the catalogue.
+    pub kind: String,
+    /// Its drop reasons.
+    pub drops: Vec<CounterEntry>,
+    /// Its other counters.
+    pub counters: Vec<CounterEntry>,
+}
+
+impl CounterEntry {
+    fn describe(counter: &Counter) -> CounterEntry {
+        let Counter { name, help, unit, gauge, .. } = *counter;
+        CounterEntry { name: name.to_owned(), help: help.to_owned(), unit: unit.to_owned(), gauge }
+    }
+}
+
+impl TypeEntry {
+    /// The type of this name, with its drop reasons and other counters.
+    pub fn of(kind: &str, drops: &[Counter], counters: &[Counter]) -> TypeEntry {
+        let describe = |counters: &[Counter]| counters.iter().map(CounterEntry::describe).collect();
+        TypeEntry { kind: kind.to_owned(), drops: describe(drops), counters: describe(counters) }
+    }
+}
+
+/// The types of these apps, each once.
+fn types(apps: &[AppDescription<'_>]) -> Vec<TypeEntry> {
+    let mut types: BTreeMap<&str, TypeEntry> = BTreeMap::new();
+    for app in apps {
+        types.entry(app.kind).or_insert_with(|| TypeEntry::of(app.kind, app.drops, app.counters));
+    }
+    types.into_values().collect()
+}
+
 /// One link in the directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkEntry {
@@ -238,6 +325,9 @@ pub struct Directory {
     pub events: Vec<String>,
     /// The apps, in the network's order.
     pub apps: Vec<AppEntry>,
+    /// The types of the apps, by name.
+    #[serde(default)]
+    pub types: Vec<TypeEntry>,
     /// The links, in the network's order.
     pub links: Vec<LinkEntry>,
     /// The workers; there is at least one.
@@ -276,6 +366,7 @@ impl Directory {
             pid: std::process::id(),
             engine: names(engine::COUNTERS),
             apps: apps.iter().map(AppEntry::describe).collect(),
+            types: types(apps),
             links: links.iter().map(LinkEntry::describe).collect(),
             crossings: crossings(links),
             gone_apps: removed.apps.iter().copied().cloned().collect(),
@@ -496,14 +587,14 @@ impl Slab {
     }
 
     /// The generation in these cells of a file.
-    fn read(memory: Cells, path: PathBuf) -> Result<Slab, ReadError> {
+    pub(crate) fn read(memory: Cells, path: PathBuf) -> Result<Slab, ReadError> {
         let parse = |cells: &[AtomicU64]| {
             let header = |cell: usize| cells.get(cell).map_or(0, |cell| cell.load(Relaxed));
             if header(0) != MAGIC {
                 return Err("its header is wrong");
             }
             let at = |cell: usize| usize::try_from(header(cell)).unwrap_or(usize::MAX);
-            let (start, length, first) = (at(3), at(4), at(5));
+            let (start, length, first) = (at(3), at(4), at(FIRST));
             if length > MAX_DIRECTORY {
                 return Err("its directory is too long");
             }
@@ -523,6 +614,16 @@ impl Slab {
             Ok(slab) => Ok(slab),
             Err(why) => Err(ReadError::Foreign(path, why)),
         }
+    }
+
+    /// The counters in another copy of the file, if it has the same directory and no newer generation.
+    pub(crate) fn counters_in(&self, copy: &Cells) -> Option<Vec<u64>> {
+        let all = |cells: &[AtomicU64]| cells.iter().map(|cell| cell.load(Relaxed)).collect::<Vec<u64>>();
+        let (own, copy) = (self.memory.cells(), copy.cells());
+        let first = usize::try_from(own.get(FIRST)?.load(Relaxed)).ok()?;
+        let is_same = all(own.get(..first)?) == all(copy.get(..first)?);
+        let counters = copy.get(first..)?.get(..self.directory.cells)?;
+        is_same.then(|| all(counters))
     }
 
     /// `None` if the memory does not hold as many counters from cell `first` on as the directory says.
@@ -550,14 +651,6 @@ impl Slab {
             word[..bytes.len()].copy_from_slice(bytes);
             self.set(first + 1 + index, u64::from_ne_bytes(word));
         }
-    }
-
-    /// The name that was written last.
-    fn newcomer(&self) -> String {
-        let first = self.directory.newcomer;
-        let length = usize::try_from(self.get(first)).unwrap_or(usize::MAX).min(newcomer::MAX_NAME);
-        let words = (0..length.div_ceil(8)).flat_map(|index| self.get(first + 1 + index).to_ne_bytes());
-        String::from_utf8_lossy(&words.take(length).collect::<Vec<u8>>()).into_owned()
     }
 
     /// Tells readers that there is a newer generation.
@@ -590,6 +683,16 @@ impl Slab {
     pub fn add(&self, cell: usize, count: u64) {
         let cell = &self.cells()[cell];
         cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+}
+
+impl CounterCells for Slab {
+    fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    fn get(&self, cell: usize) -> u64 {
+        Slab::get(self, cell)
     }
 }
 
@@ -662,6 +765,47 @@ mod tests {
             let error = opened(&block(&directory)).err().unwrap();
             assert!(matches!(error, ReadError::Foreign(..)), "{error}");
         }
+    }
+
+    #[test]
+    fn a_copy_with_the_same_directory_need_not_be_parsed_again() {
+        let cells = block(&directory());
+        let slab = opened(&cells).unwrap();
+        let counters = |change: fn(&mut Vec<u64>)| {
+            let mut cells = cells.clone();
+            change(&mut cells);
+            let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_ne_bytes()).collect();
+            slab.counters_in(&Cells::copied(&bytes).unwrap())
+        };
+        let found = counters(|cells| *cells.last_mut().unwrap() = 7).unwrap();
+        assert_eq!((found.len(), found.last()), (slab.directory.cells, Some(&7)));
+        let others: [fn(&mut Vec<u64>); 4] = [
+            |cells| cells[1] += 1,
+            |cells| cells[SUPERSEDED] = 1,
+            |cells| cells[HEADER + 3] ^= 1,
+            |cells| cells.truncate(cells.len() - 1),
+        ];
+        assert!(others.into_iter().all(|change| counters(change).is_none()));
+    }
+
+    #[test]
+    fn types_are_described_once() {
+        const COUNTERS: &[Counter] = &[Counter::new("held", "packets held").gauge()];
+        let app = |name, kind| AppDescription {
+            name,
+            kind,
+            state: "active",
+            drops: &[],
+            counters: COUNTERS,
+            ends: false,
+            brings_in: false,
+            worker: 0,
+        };
+        let apps = [app("a", "one"), app("b", "one"), app("c", "another")];
+        let directory = Directory::lay_out(&["main".to_owned()], &apps, &[], &Removed::default(), Vec::new());
+        let kinds: Vec<&str> = directory.types.iter().map(|entry| entry.kind.as_str()).collect();
+        assert_eq!(kinds, ["another", "one"]);
+        assert!(directory.types[1].counters[0].gauge && directory.types[1].counters[0].help == "packets held");
     }
 
     #[test]

@@ -1,15 +1,22 @@
 //! All counters of an engine at one time, by name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::histogram::Histogram;
 use crate::layout::{account, common, engine as cells, histogram, link};
-use crate::runtime_dir::RuntimeDir;
-use crate::slab::{AppEntry, CrossingEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, WorkerEntry};
+use crate::runtime_dir::{COUNTERS, RuntimeDir};
+use crate::slab::{
+    AppEntry, CounterCells, CrossingEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, WorkerEntry,
+    sum,
+};
+use crate::totals::{AppTotals, LinkTotals, Totals, Traffic, crossing_traffic, engine_count, sampled_events};
 
 /// One link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,34 +50,10 @@ impl LinkCounts {
         self.bytes.saturating_sub(self.waiting_bytes)
     }
 
-    fn read(slab: &Slab, entry: &LinkEntry) -> LinkCounts {
-        LinkCounts {
-            from: entry.from.clone(),
-            to: entry.to.clone(),
-            packets: slab.get(entry.cell + link::PACKETS),
-            bytes: slab.get(entry.cell + link::BYTES),
-            txdrop: slab.get(entry.cell + link::DROPS),
-            waiting: slab.get(entry.cell + link::WAITING),
-            waiting_bytes: slab.get(entry.cell + link::WAITING_BYTES),
-            removed: slab.get(entry.cell + link::REMOVED),
-        }
-    }
-
-    /// Corrects what waits in a link between workers: all that was sent and has not been received.
-    fn cross(&mut self, slab: &Slab, entry: &CrossingEntry) {
-        let arrived = |cell: usize| slab.get(entry.arrived + cell);
-        let received = arrived(link::PACKETS).wrapping_sub(arrived(link::WAITING));
-        let received_bytes = arrived(link::BYTES).wrapping_sub(arrived(link::WAITING_BYTES));
-        // Read after what was received, the number sent is at least as large, except in a damaged file.
-        let sent = |cell: usize| slab.get(slab.directory.links[entry.link].cell + cell);
-        self.packets = sent(link::PACKETS);
-        self.bytes = sent(link::BYTES);
-        self.waiting = self.packets.saturating_sub(received);
-        self.waiting_bytes = self.bytes.saturating_sub(received_bytes);
-    }
-
-    fn app_of(end: &str) -> &str {
-        end.rsplit_once('.').map_or(end, |(app, _)| app)
+    fn named(entry: &LinkEntry, totals: LinkTotals) -> LinkCounts {
+        let LinkTotals { packets, bytes, txdrop, waiting, waiting_bytes, removed } = totals;
+        let (from, to) = (entry.from.clone(), entry.to.clone());
+        LinkCounts { from, to, packets, bytes, txdrop, waiting, waiting_bytes, removed }
     }
 }
 
@@ -79,35 +62,6 @@ const REMOVED: &str = common::DROPS[common::REMOVED].name;
 
 /// The name of drops at full links, among the drops of the app that sends.
 const TXDROP: &str = link::COUNTERS[link::DROPS].name;
-
-/// The traffic through all links of an app.
-#[derive(Clone, Copy, Default)]
-struct Traffic {
-    in_packets: u64,
-    in_bytes: u64,
-    out_packets: u64,
-    out_bytes: u64,
-    dropped: u64,
-}
-
-impl Traffic {
-    /// The traffic of each app that a link names. The counters of another process may have any value, so no sum may
-    /// overflow.
-    fn by_app(links: &[LinkCounts]) -> HashMap<&str, Traffic> {
-        let mut apps: HashMap<&str, Traffic> = HashMap::with_capacity(links.len());
-        let add = |to: &mut u64, count: u64| *to = to.saturating_add(count);
-        for link in links {
-            let receiver = apps.entry(LinkCounts::app_of(&link.to)).or_default();
-            add(&mut receiver.in_packets, link.received());
-            add(&mut receiver.in_bytes, link.received_bytes());
-            let sender = apps.entry(LinkCounts::app_of(&link.from)).or_default();
-            add(&mut sender.out_packets, link.packets);
-            add(&mut sender.out_bytes, link.bytes);
-            add(&mut sender.dropped, link.txdrop);
-        }
-        apps
-    }
-}
 
 /// One app. Its traffic is the sum over its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -168,56 +122,40 @@ impl AppCounts {
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
-        let account = |cell: usize| slab.get(entry.account + cell);
-        // If an app has taken over a link from another, its past traffic is negative. The link's own counts are at
-        // least as large, except in a damaged file.
-        let past = |passed: u64, cell: usize| passed.saturating_add_signed(account(cell).cast_signed());
         let mut drops = named(&entry.drops, entry.cell);
-        drops.insert(TXDROP.to_owned(), past(passed.dropped, account::PAST_TXDROP));
+        let totals = AppTotals::read(slab, entry, passed);
+        drops.insert(TXDROP.to_owned(), totals.txdrop);
         let lost = |name: &String| entry.losses.contains_key(name) || name == TXDROP;
         let lost = drops.iter().filter(|(name, count)| **count > 0 && lost(name));
         let lost = lost.map(|(name, count)| (name.clone(), *count)).collect();
-        // All of these are as another process has written them.
-        let unmade = account(account::UNMADE);
-        let dropped = sum(drops.values().copied());
-        let consumed = account(account::FREED).saturating_sub(dropped.saturating_sub(unmade));
-        // A buffer that an app without inputs gives back has never become a packet.
-        let unused = if entry.brings_in { consumed } else { 0 };
-        let made = sum([account(account::TAKEN), account(account::BROUGHT_IN), unmade].into_iter());
         AppCounts {
             name: entry.name.clone(),
             kind: entry.kind.clone(),
             worker: slab.directory.workers.get(entry.worker).map_or_else(String::new, |worker| worker.name.clone()),
-            in_packets: past(passed.in_packets, account::PAST_IN),
-            in_bytes: past(passed.in_bytes, account::PAST_IN_BYTES),
-            out_packets: past(passed.out_packets, account::PAST_OUT),
-            out_bytes: past(passed.out_bytes, account::PAST_OUT_BYTES),
-            made: made.saturating_sub(unused),
-            ended: sum(
-                [if entry.ends && !entry.brings_in { consumed } else { 0 }, account(account::HANDED_OFF)].into_iter()
-            ),
-            held: account(account::HELD),
-            leaked: account(account::LEAKED).cast_signed(),
-            uncounted: account(account::UNCOUNTED).cast_signed(),
+            in_packets: totals.in_packets,
+            in_bytes: totals.in_bytes,
+            out_packets: totals.out_packets,
+            out_bytes: totals.out_bytes,
+            made: totals.made,
+            ended: totals.ended,
+            held: totals.held,
+            leaked: totals.leaked,
+            uncounted: totals.uncounted,
             drops,
             lost,
             loss_helps: entry.losses.clone(),
             counters: named(&entry.counters, entry.cell + entry.drops.len()),
             state: state.to_owned(),
-            panics: account(account::PANICS),
+            panics: totals.panics,
             calls: calls(slab, entry),
-            sleeps: account(account::SLEEPS),
+            sleeps: totals.sleeps,
             account: accounts(slab, entry),
         }
     }
 
     /// The two sides of a link between workers.
     fn read_crossing(slab: &Slab, entry: &CrossingEntry) -> [AppCounts; 2] {
-        let [leaving, arriving] = &entry.sides;
-        let left = Traffic { in_packets: slab.get(leaving.account + account::HANDED_OFF), ..Traffic::default() };
-        let (packets, bytes) = (slab.get(entry.arrived + link::PACKETS), slab.get(entry.arrived + link::BYTES));
-        let arrived = Traffic { out_packets: packets, out_bytes: bytes, ..Traffic::default() };
-        [(leaving, left), (arriving, arrived)].map(|(side, passed)| AppCounts::read(slab, side, passed, &side.state))
+        crossing_traffic(slab, entry).map(|(side, passed)| AppCounts::read(slab, side, passed, &side.state))
     }
 
     /// The imbalance of its books, if there is one.
@@ -356,17 +294,8 @@ pub struct Snapshot {
 
 /// The engine's counters by name.
 fn engine_counters(slab: &Slab, names: &[String]) -> BTreeMap<String, u64> {
-    let workers = &slab.directory.workers;
-    let updated = |worker: &&WorkerEntry| slab.get(worker.cell + cells::UPDATED);
-    let latest = workers.iter().max_by_key(updated).map_or(0, |worker| worker.cell);
-    let value = |cell: usize| match cell {
-        cells::ALIVE => Liveness::of(slab).alive,
-        cell if cells::SUMMED.contains(&cell) => sum(workers.iter().map(|worker| slab.get(worker.cell + cell))),
-        cell if cells::LATEST.contains(&cell) => slab.get(latest + cell),
-        cell => slab.get(cell),
-    };
     let names = names.iter().enumerate().filter(|(_, name)| *name != cells::DOING_NAME);
-    names.map(|(cell, name)| (name.clone(), value(cell))).collect()
+    names.map(|(cell, name)| (name.clone(), engine_count(slab, cell))).collect()
 }
 
 /// The number of calls of an app.
@@ -381,32 +310,13 @@ fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
     let mut accounts = BTreeMap::new();
     for (index, name) in account::NAMES.iter().enumerate() {
         let first = entry.account + account::samples(index, events.len());
-        for (offset, what) in account::SAMPLE_NAMES.iter().enumerate() {
-            accounts.insert(format!("{name}_{what}"), slab.get(first + offset));
+        for (offset, what) in account::SAMPLES.iter().enumerate() {
+            accounts.insert(format!("{name}_{}", what.name), slab.get(first + offset));
         }
-        let [packets, counted] = [1, account::COUNTED].map(|offset| slab.get(first + offset));
-        for (event, what) in events.iter().enumerate() {
-            let cell = entry.account + account::event(index, events.len(), event);
-            let [count, enabled, running] = [0, 1, 2].map(|offset| slab.get(cell + offset));
-            // Events are counted in some of the calls, and perhaps for a part of the time. A difference may be
-            // negative.
-            let count = count.cast_signed().max(0).cast_unsigned();
-            let whole = scaled(count, enabled, running).and_then(|count| scaled(count, packets, counted));
-            accounts.extend(whole.map(|count| (format!("{name}_{what}"), count)));
-        }
+        let counts = events.iter().zip(sampled_events(slab, entry, index));
+        accounts.extend(counts.filter_map(|(what, count)| Some((format!("{name}_{what}"), count?))));
     }
     accounts
-}
-
-/// A count over a part, extrapolated to the whole; unknown if the part is empty.
-fn scaled(count: u64, whole: u64, part: u64) -> Option<u64> {
-    let scaled = (u128::from(count) * u128::from(whole)).checked_div(u128::from(part))?;
-    Some(scaled.try_into().unwrap_or(u64::MAX))
-}
-
-/// The counters of another process may have any value.
-fn sum(counters: impl Iterator<Item = u64>) -> u64 {
-    counters.fold(0, u64::saturating_add)
 }
 
 impl Snapshot {
@@ -417,9 +327,10 @@ impl Snapshot {
             version, pid, schedule, fallback_reason, source, engine, apps, links, ticks_per_second, ..
         } = directory;
         let Directory { gone_apps, gone_links, workers, crossings, .. } = directory;
-        let mut links: Vec<LinkCounts> = links.iter().map(|entry| LinkCounts::read(slab, entry)).collect();
-        crossings.iter().for_each(|entry| links[entry.link].cross(slab, entry));
-        let passed = Traffic::by_app(&links);
+        let totals = Totals::links(slab);
+        let ends = links.iter().zip(&totals).map(|(entry, totals)| (&*entry.from, &*entry.to, *totals));
+        let passed = Traffic::by_app(ends);
+        let links = links.iter().zip(&totals).map(|(entry, totals)| LinkCounts::named(entry, *totals));
         let apps = apps.iter().map(|entry| {
             let passed = passed.get(entry.name.as_str()).copied().unwrap_or_default();
             let state = if slab.get(entry.account + account::FAILED) > 0 { "failed" } else { &entry.state };
@@ -427,16 +338,9 @@ impl Snapshot {
         });
         let gone = Gone {
             apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Traffic::default(), "gone")).collect(),
-            links: gone_links.iter().map(|entry| LinkCounts::read(slab, entry)).collect(),
+            links: gone_links.iter().map(|entry| LinkCounts::named(entry, LinkTotals::read(slab, entry))).collect(),
         };
-        let nanos = |clocks: u64| {
-            let nanos = u128::from(clocks) * 1_000_000_000 / u128::from((*ticks_per_second).max(1));
-            nanos.try_into().unwrap_or(u64::MAX)
-        };
-        let histogram = |(which, name): (usize, &&str)| {
-            let first = workers.iter().map(|worker| worker.histogram(which));
-            ((*name).to_owned(), Histogram::read(slab, &first.collect::<Vec<_>>(), nanos))
-        };
+        let histogram = |(which, name): (usize, &&str)| ((*name).to_owned(), slab.histogram(which, workers));
         let Liveness { doing, asleep, .. } = Liveness::of(slab);
         Snapshot {
             version: version.clone(),
@@ -450,7 +354,7 @@ impl Snapshot {
             engine: engine_counters(slab, engine),
             workers: workers.iter().enumerate().map(|(index, entry)| WorkerCounts::read(slab, index, entry)).collect(),
             apps: apps.collect(),
-            links: links.clone(),
+            links: links.collect(),
             crossings: crossings.iter().flat_map(|entry| AppCounts::read_crossing(slab, entry)).collect(),
             gone,
             histograms: histogram::NAMES.iter().enumerate().map(histogram).collect(),
@@ -495,6 +399,44 @@ impl Snapshot {
     }
 }
 
+/// How often [`Observer::read`] looks for the counters of a new configuration, and the pause between.
+const READ_ATTEMPTS: u8 = 20;
+const PUBLICATION_PAUSE: Duration = Duration::from_millis(1);
+
+/// A copy of all counters at one time.
+pub struct Reading {
+    /// The memory that they were read from, which has their directory.
+    slab: Arc<Slab>,
+    cells: Vec<u64>,
+}
+
+impl Reading {
+    fn of(slab: &Arc<Slab>) -> Reading {
+        let cells = slab.cells().iter().map(|cell| cell.load(Relaxed)).collect();
+        Reading { slab: Arc::clone(slab), cells }
+    }
+
+    /// The activity of the engine when they were read.
+    pub fn pulse(&self) -> Liveness {
+        Liveness::of(self)
+    }
+
+    /// Whether both are of the same configuration of the same run, with the same directory.
+    pub fn has_directory_of(&self, other: &Reading) -> bool {
+        Arc::ptr_eq(&self.slab, &other.slab)
+    }
+}
+
+impl CounterCells for Reading {
+    fn directory(&self) -> &Directory {
+        &self.slab.directory
+    }
+
+    fn get(&self, cell: usize) -> u64 {
+        self.cells.get(cell).copied().unwrap_or(0)
+    }
+}
+
 /// A view of an engine's counters from outside its process, alive or dead.
 pub struct Observer {
     runtime_dir: RuntimeDir,
@@ -522,6 +464,38 @@ impl Observer {
         Snapshot::of(&self.slab)
     }
 
+    /// All counters at one time, and of one configuration: if a reload replaces them meanwhile, those of the new one.
+    pub fn read(&mut self) -> Reading {
+        for attempt in 0..READ_ATTEMPTS {
+            if attempt > 0 {
+                // Between its commit and its publication, a new configuration has no file of this name.
+                thread::sleep(PUBLICATION_PAUSE);
+            }
+            let Some(reading) = self.try_read() else { continue };
+            return reading;
+        }
+        Reading::of(&self.slab)
+    }
+
+    /// The counters, unless a newer configuration has replaced them and has no file yet.
+    fn try_read(&mut self) -> Option<Reading> {
+        if self.runtime_dir.is_foreign() {
+            // The counters of another user's engine are a copy. Its directory is parsed only if it has changed.
+            let copy = self.runtime_dir.cells(COUNTERS).ok()?;
+            if let Some(cells) = self.slab.counters_in(&copy) {
+                return Some(Reading { slab: Arc::clone(&self.slab), cells });
+            }
+            self.slab = Arc::new(Slab::read(copy, self.runtime_dir.counters()).ok()?);
+        } else if self.slab.is_superseded() {
+            self.slab = Arc::new(Slab::open(&self.runtime_dir).ok()?);
+        }
+        if self.slab.is_superseded() {
+            return None;
+        }
+        let reading = Reading::of(&self.slab);
+        (!self.slab.is_superseded()).then_some(reading)
+    }
+
     /// The directory of the counters.
     pub fn directory(&self) -> &Directory {
         &self.slab.directory
@@ -530,38 +504,5 @@ impl Observer {
     /// The engine's folder.
     pub fn runtime_dir(&self) -> &RuntimeDir {
         &self.runtime_dir
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_apps_traffic_is_the_sum_over_its_links() {
-        let link = |from: &str, to: &str, packets, waiting| LinkCounts {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            packets,
-            waiting,
-            bytes: 10 * packets,
-            txdrop: 1,
-            ..LinkCounts::default()
-        };
-        let links = [
-            link("a.x", "b.c.input", 7, 2),
-            link("a.y", "b.c.other", 5, 0),
-            link("b.c.output", "a.z", u64::MAX / 10, 0),
-        ];
-        let passed = Traffic::by_app(&links);
-        let (a, b) = (passed["a"], passed["b.c"]);
-        assert_eq!((a.out_packets, a.out_bytes, a.dropped), (12, 120, 2));
-        assert_eq!((b.in_packets, b.in_bytes), (10, 120));
-        assert_eq!((b.out_packets, b.dropped, a.in_packets), (u64::MAX / 10, 1, u64::MAX / 10));
-        let most = [link("a.x", "b.c", u64::MAX / 10, 0), link("a.y", "b.d", u64::MAX / 10, 0)].map(|mut link| {
-            link.packets = u64::MAX;
-            link
-        });
-        assert_eq!(Traffic::by_app(&most)["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
     }
 }

@@ -15,6 +15,7 @@ subcommands! {
         Events(events),
         Show(show),
         Top(top),
+        Metrics(metrics),
         Trace(trace),
         Tap(tap),
         Route(route),

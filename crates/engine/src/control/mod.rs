@@ -69,7 +69,7 @@ impl Control {
     /// What the engine is doing. For a busy engine [refresh](Control::refresh) the gauges first.
     pub fn liveness(&self) -> Liveness {
         let slab = Arc::clone(&lock(&self.shared.view).slab);
-        Liveness::of(&slab)
+        Liveness::of(&*slab)
     }
 
     /// Watches for breaths that take longer than [`Settings::breath_limit`](crate::Settings::breath_limit), until the

@@ -228,14 +228,14 @@ impl Shared {
     /// The app that a worker is calling; `None` while the view is being exchanged.
     fn app_at_work(&self, worker: usize) -> Option<String> {
         let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
-        Some(Liveness::of_worker(&slab, slab.directory.workers.get(worker)?).doing?.app)
+        Some(Liveness::of_worker(&*slab, slab.directory.workers.get(worker)?).doing?.app)
     }
 
     /// The activity of the worker of this name; `None` while the view is being exchanged.
     pub(super) fn liveness_of(&self, worker: &str) -> Option<Liveness> {
         let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
         let entry = slab.directory.workers.iter().find(|entry| entry.name == worker)?;
-        Some(Liveness::of_worker(&slab, entry))
+        Some(Liveness::of_worker(&*slab, entry))
     }
 
     /// Whether the engine drops no packets at full links.

@@ -1,0 +1,13 @@
+//! `bellows metrics`: what it says of networks, and what other programs make of it.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod documents;
+mod exposition;
+mod health;
+mod http;
+mod peers;
+mod reloads;
+mod thousand;
+mod traced;

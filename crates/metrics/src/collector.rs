@@ -1,0 +1,242 @@
+//! Reads all networks, and writes what they count.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use bellows_observe::layout::account;
+use bellows_observe::{CounterCells, Directory, Liveness, RuntimeDir, engine_count, sampled_events};
+
+use crate::declared::{
+    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, NETWORK, SCRAPE, UP,
+};
+use crate::exposition::{Exposition, label};
+use crate::family::Family;
+use crate::format::Format;
+use crate::health::{Health, MachineHealth, NetworkHealth};
+use crate::network::{AppLabels, Counted, Network, Own, Watched};
+
+/// Reads the counters of all networks of this machine that this user can see, again and again.
+///
+/// Counters are read through read-only maps of the networks' files, or from copies if they are another user's.
+pub struct Collector {
+    is_port: Box<dyn Fn(&str) -> bool>,
+    declared: Declared,
+    watched: HashMap<String, Watched>,
+    /// The length of the last exposition.
+    length: usize,
+}
+
+impl Collector {
+    /// A collector that has read nothing yet. `is_port` tells whether a type of apps connects a network to the outside.
+    pub fn new(is_port: impl Fn(&str) -> bool + 'static) -> Collector {
+        Collector { is_port: Box::new(is_port), declared: Declared::new(), watched: HashMap::new(), length: 0 }
+    }
+
+    /// Reads the networks now, by name. What is known of those that have ended is forgotten.
+    fn networks(&mut self) -> Vec<Network> {
+        let mut known = std::mem::take(&mut self.watched);
+        let mut read = |runtime_dir: RuntimeDir| {
+            let watched = known.remove(&runtime_dir.name());
+            let (network, watched) = Network::read(runtime_dir, watched, &*self.is_port);
+            self.watched.extend(watched.map(|watched| (network.name.clone(), watched)));
+            network
+        };
+        RuntimeDir::all().into_iter().map(&mut read).collect()
+    }
+
+    /// The health of the networks now: of all, or of those that have this name.
+    pub fn health(&mut self, name: Option<&str>) -> MachineHealth {
+        let is_meant = |runtime_dir: &RuntimeDir| name.is_none_or(|name| runtime_dir.has_name(name));
+        let meant: Vec<String> = RuntimeDir::all().iter().filter(|dir| is_meant(dir)).map(RuntimeDir::name).collect();
+        let networks = self.networks().into_iter().filter(|network| meant.contains(&network.name));
+        let health = |network: Network| {
+            let Network { name, user, checkup, .. } = network;
+            NetworkHealth { name, user, checkup }
+        };
+        MachineHealth::of(networks.map(health).collect())
+    }
+
+    /// All metrics of all networks now, in a format.
+    pub fn scrape(&mut self, format: Format) -> Vec<u8> {
+        let start = Instant::now();
+        let networks = self.networks();
+        // Lengths change little.
+        let mut exposition = Exposition::new(format, self.length + self.length / 8 + 4_096);
+        exposition.family(&BUILD).sample("", &label("version", env!("CARGO_PKG_VERSION")), 1);
+        self.write_networks(&mut exposition, &networks);
+        let counted: Vec<(&str, &Counted)> =
+            networks.iter().filter_map(|network| Some((network.label.as_str(), network.counted.as_ref()?))).collect();
+        self.write_counters(&mut exposition, &counted);
+        let nanos = start.elapsed().as_nanos().try_into().unwrap_or(i128::MAX);
+        exposition.family(&Family { scale: crate::family::Scale::Nanoseconds, ..SCRAPE }).sample("", "", nanos);
+        let text = exposition.end();
+        self.length = text.len();
+        text
+    }
+
+    /// What is known of networks without counters, too.
+    fn write_networks(&self, exposition: &mut Exposition, networks: &[Network]) {
+        let mut up = exposition.family(&UP);
+        for network in networks {
+            up.sample(&network.label, "", (network.is_alive && network.counted.is_some()).into());
+        }
+        let mut health = exposition.family(&HEALTH);
+        for network in networks {
+            for state in Health::ALL {
+                health.sample(&network.label, &label("state", state.name()), (network.checkup.health == state).into());
+            }
+        }
+        let mut info = exposition.family(&NETWORK);
+        for network in networks {
+            let pid = network.pid.map(|pid| pid.to_string()).unwrap_or_default();
+            let mut further = label("user", &network.user) + &label("pid", &pid);
+            if let Some(counted) = &network.counted {
+                let Directory { version, schedule, source, .. } = counted.reading.directory();
+                for (name, value) in [("version", version), ("schedule", schedule), ("source", source)] {
+                    further += &label(name, value);
+                }
+            }
+            info.sample(&network.label, &further, 1);
+        }
+    }
+
+    fn write_counters(&self, exposition: &mut Exposition, counted: &[(&str, &Counted)]) {
+        let Declared { process, pool, workers, apps, ports, links, samples, times } = &self.declared;
+        for (which, family) in process.iter().chain(pool) {
+            let mut lines = exposition.family(family);
+            for (label, counted) in counted {
+                lines.sample(label, "", engine_count(&*counted.reading, *which).into());
+            }
+        }
+        let mut clock = exposition.family(&CLOCK);
+        for (label, counted) in counted {
+            clock.sample(label, "", counted.reading.directory().ticks_per_second.into());
+        }
+        let mut drops = exposition.family(&ALL_DROPS);
+        for (label, counted) in counted {
+            drops.sample(label, "", counted.all_drops().into());
+        }
+        for (which, family) in workers {
+            let mut lines = exposition.family(family);
+            for_each_worker(counted, |counted, position, labels| {
+                let cell = counted.reading.directory().workers[position].cell + which;
+                lines.sample(labels, "", counted.reading.get(cell).into());
+            });
+        }
+        let mut asleep = exposition.family(&ASLEEP);
+        for_each_worker(counted, |counted, position, labels| {
+            let worker = &counted.reading.directory().workers[position];
+            asleep.sample(labels, "", Liveness::of_worker(&*counted.reading, worker).asleep.into());
+        });
+        for (which, [histogram, longest]) in times.iter().enumerate() {
+            let read = |counted: &Counted, position: usize| {
+                let workers = &counted.reading.directory().workers;
+                counted.reading.histogram(which, &workers[position..=position])
+            };
+            let mut lines = exposition.family(histogram);
+            for_each_worker(counted, |counted, position, labels| lines.histogram(labels, &read(counted, position)));
+            let mut lines = exposition.family(longest);
+            for_each_worker(counted, |counted, position, labels| {
+                lines.sample(labels, "", read(counted, position).maximum.into());
+            });
+        }
+        for (value, family) in ports {
+            let mut lines = exposition.family(family);
+            for (_, counted) in counted {
+                for (app, labels) in &counted.labels.ports {
+                    lines.sample(labels, "", value(&counted.totals.apps[counted.labels.apps[*app].position]));
+                }
+            }
+        }
+        for (value, family) in links {
+            let mut lines = exposition.family(family);
+            for (_, counted) in counted {
+                for (position, labels) in &counted.labels.links {
+                    lines.sample(labels, "", value(&counted.totals.links[*position]));
+                }
+            }
+        }
+        let mut info = exposition.family(&APP);
+        for_each_app(counted, |_, app| info.sample(&app.labels, &app.worker, 1));
+        for (value, family) in apps {
+            let mut lines = exposition.family(family);
+            for_each_app(counted, |counted, app| {
+                lines.sample(&app.labels, "", value(&counted.totals.apps[app.position]));
+            });
+        }
+        let mut drops = exposition.family(&DROPS);
+        let full = label("reason", "txdrop");
+        for_each_app(counted, |counted, app| {
+            for (cell, reason) in &app.drops {
+                drops.sample(&app.labels, reason, counted.reading.get(*cell).into());
+            }
+            drops.sample(&app.labels, &full, counted.totals.apps[app.position].txdrop.into());
+        });
+        write_calls(exposition, samples, counted);
+        let mut own: BTreeMap<&str, Vec<(&Counted, &Own)>> = BTreeMap::new();
+        for (_, counted) in counted {
+            for (name, family) in &counted.labels.own {
+                own.entry(name).or_default().push((counted, family));
+            }
+        }
+        for families in own.values() {
+            let mut lines = exposition.family(&families[0].1.family);
+            for (counted, own) in families {
+                for (app, cell) in &own.cells {
+                    lines.sample(&counted.labels.apps[*app].labels, "", counted.reading.get(*cell).into());
+                }
+            }
+        }
+    }
+}
+
+/// The calls of all apps, and the record of those that were timed. An entry that is never called has none.
+fn write_calls(exposition: &mut Exposition, samples: &[Family<'_>], counted: &[(&str, &Counted)]) {
+    let entries = account::NAMES.map(|name| label("entry", name));
+    let mut calls = exposition.family(&CALLS);
+    for_each_entry(counted, |counted, app, entry| {
+        let cell = counted.entry(app).account + account::CALLS + entry;
+        calls.sample(&app.labels, &entries[entry], counted.reading.get(cell).into());
+    });
+    for (offset, family) in samples.iter().enumerate() {
+        let mut lines = exposition.family(family);
+        for_each_entry(counted, |counted, app, entry| {
+            let events = counted.reading.directory().events.len();
+            let cell = counted.entry(app).account + account::samples(entry, events) + offset;
+            lines.sample(&app.labels, &entries[entry], counted.reading.get(cell).into());
+        });
+    }
+    let mut lines = exposition.family(&EVENTS);
+    for_each_entry(counted, |counted, app, entry| {
+        let events = &counted.reading.directory().events;
+        let counts = events.iter().zip(sampled_events(&*counted.reading, counted.entry(app), entry));
+        for (name, count) in counts.filter_map(|(name, count)| Some((name, count?))) {
+            lines.sample(&app.labels, &format!("{}{}", entries[entry], label("event", name)), count.into());
+        }
+    });
+}
+
+/// The entries at which apps were called.
+fn for_each_entry(counted: &[(&str, &Counted)], mut write: impl FnMut(&Counted, &AppLabels, usize)) {
+    for_each_app(counted, |counted, app| {
+        let calls = counted.entry(app).account + account::CALLS;
+        let called = (0..account::ENTRIES).filter(|entry| counted.reading.get(calls + entry) > 0);
+        called.for_each(|entry| write(counted, app, entry));
+    });
+}
+
+fn for_each_worker(counted: &[(&str, &Counted)], mut write: impl FnMut(&Counted, usize, &str)) {
+    for (_, counted) in counted {
+        for (position, labels) in &counted.labels.workers {
+            write(counted, *position, labels);
+        }
+    }
+}
+
+fn for_each_app(counted: &[(&str, &Counted)], mut write: impl FnMut(&Counted, &AppLabels)) {
+    for (_, counted) in counted {
+        for app in &counted.labels.apps {
+            write(counted, app);
+        }
+    }
+}
