@@ -255,8 +255,8 @@ impl Analysis {
             alone => Some(format!("{alone} combinations of the other factors that one side alone has are left out")),
         };
         let joined = (self.machines > 1 && found.block_df == 0).then(|| {
-            "what differs between the machines is part of the noise, since there are more than 256, or no combination, or too few \
-             runs, were made on several of them"
+            "what differs between the machines is part of the noise, since there are more than 256, or no combination, \
+             or too few runs, were made on several of them"
                 .to_owned()
         });
         let confounded = contrast.is_confounded.then(|| {

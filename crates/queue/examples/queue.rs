@@ -8,7 +8,8 @@
 //! queue purge NAME URL [OPTION …]
 //! ```
 //!
-//! Options are `--credentials FILE`, `--ca FILE`, `--certificate FILE`, `--key FILE`, `--lease MILLISECONDS`, `--blocks N`, `--name NAME` and `--split`.
+//! Options are `--credentials FILE`, `--ca FILE`, `--certificate FILE`, `--key FILE`, `--lease MILLISECONDS`,
+//! `--blocks N`, `--name NAME` and `--split`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

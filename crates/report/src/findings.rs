@@ -146,8 +146,8 @@ pub(crate) fn machines(table: &Table, analysed: &Analysed) -> Option<String> {
     let machines = counted(count, "machine", "machines");
     Some(match analysed.summary.machine_df {
         0 => format!(
-            "The runs are of {machines}. What differs between them is part of the noise, because there are more than 256, or no combination, or too \
-             few runs, were made on several of them."
+            "The runs are of {machines}. What differs between them is part of the noise, because there are more than \
+             256, or no combination, or too few runs, were made on several of them."
         ),
         _ => format!(
             "The runs are of {machines}. What a machine adds to all scores is taken out of the differences, their \

@@ -77,8 +77,9 @@ impl Anova {
     /// means of runs there. Pairs with none in common are left out.
     ///
     /// The standard error is √(MSE/m² · Σ(1/n₁ + 1/n₂)) over the m combinations, or more if blocks lack some of them
-    /// ([`anova_in_blocks`](super::anova_in_blocks)). MSE is the residual mean square, so the last term of the model should be the interaction of all factors, for which it is the scatter within
-    /// combinations. In a balanced experiment differences and intervals are those of [`Anova::tukey`].
+    /// ([`anova_in_blocks`](super::anova_in_blocks)). MSE is the residual mean square, so the last term of the model
+    /// should be the interaction of all factors, for which it is the scatter within combinations. In a balanced
+    /// experiment differences and intervals are those of [`Anova::tukey`].
     ///
     /// # Errors
     ///
