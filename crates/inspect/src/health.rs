@@ -3,9 +3,10 @@
 //! Nothing is asked of the engine: the health follows from its process and from the files in its runtime directory. So
 //! it is known for a network that no longer answers, and to know it costs the engine nothing.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use bellows_observe::{Observer, RuntimeDir};
+use bellows_observe::{Imbalance, Observer, RuntimeDir};
 use serde::Serialize;
 
 use crate::events::Condition;
@@ -31,6 +32,11 @@ pub enum Health {
 impl Health {
     /// All of them, the best first.
     pub const ALL: [Health; 4] = [Health::Running, Health::Degraded, Health::Stalled, Health::Crashed];
+
+    /// Whether packets move.
+    pub fn moves_packets(self) -> bool {
+        matches!(self, Health::Running | Health::Degraded)
+    }
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -65,12 +71,42 @@ pub fn health(runtime_dir: &RuntimeDir) -> Checkup {
     checkup(runtime_dir, networks::state(runtime_dir), sample.as_ref())
 }
 
+/// What the counters of a network say about its health.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The worker that does not breathe.
+    pub hang: Option<Hang>,
+    /// The apps that have panicked and are no longer called.
+    pub failed: Vec<String>,
+    /// The books that do not balance.
+    pub imbalances: Vec<Imbalance>,
+    /// The apps of the configuration that runs.
+    pub apps: HashSet<String>,
+}
+
+impl Findings {
+    /// Those of a sample of all counters.
+    pub fn of(sample: &Sample) -> Findings {
+        Findings {
+            hang: Hang::of(sample),
+            failed: networks::failed(&sample.counters),
+            imbalances: sample.counters.imbalances(),
+            apps: sample.counters.apps.iter().map(|counts| counts.name.clone()).collect(),
+        }
+    }
+}
+
 /// The health of the network in a folder by the state of its process and its counters, which were both read just now.
 /// Without counters, the network has not started yet.
 pub fn checkup(runtime_dir: &RuntimeDir, state: State, sample: Option<&Sample>) -> Checkup {
+    checkup_of(runtime_dir, state, sample.map(Findings::of))
+}
+
+/// As [`checkup`], for counters that were read otherwise.
+pub fn checkup_of(runtime_dir: &RuntimeDir, state: State, findings: Option<Findings>) -> Checkup {
     let pid = runtime_dir.pid().map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
     let verdict = |health, reason| Checkup { health, reasons: vec![reason] };
-    match (state, sample) {
+    match (state, findings) {
         (State::Crashed, _) => verdict(Health::Crashed, format!("the process {pid} has ended without ending its run")),
         (State::Stopped, _) => {
             verdict(Health::Stalled, format!("{}; `kill -CONT {pid}` lets it go on", Obstacle::Stopped))
@@ -79,20 +115,20 @@ pub fn checkup(runtime_dir: &RuntimeDir, state: State, sample: Option<&Sample>) 
             Health::Stalled,
             format!("the process {pid} has not started the network yet: an app is being started"),
         ),
-        (State::Running, Some(sample)) => of_sample(sample, &Condition::of(runtime_dir)),
+        (State::Running, Some(findings)) => judge(&findings, &Condition::of(runtime_dir)),
     }
 }
 
 /// The health by the counters of a process that runs.
-fn of_sample(sample: &Sample, conditions: &[Condition]) -> Checkup {
-    let hang = Hang::of(sample).map(|hang| hang.to_string());
-    let failed = networks::failed(&sample.counters)
-        .into_iter()
-        .map(|app| format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(&app)));
-    let imbalances = sample.counters.imbalances().into_iter().map(|imbalance| sanitize(&imbalance.to_string()));
+fn judge(findings: &Findings, conditions: &[Condition]) -> Checkup {
+    let hang = findings.hang.as_ref().map(Hang::to_string);
+    let failed = findings
+        .failed
+        .iter()
+        .map(|app| format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(app)));
+    let imbalances = findings.imbalances.iter().map(|imbalance| sanitize(&imbalance.to_string()));
     // A reload may have removed the app of a condition.
-    let is_there = |app: &str| sample.counters.apps.iter().any(|counts| counts.name == app);
-    let conditions = conditions.iter().filter(|condition| is_there(&condition.app));
+    let conditions = conditions.iter().filter(|condition| findings.apps.contains(&condition.app));
     let conditions = conditions.map(|Condition { condition, app, message, .. }| {
         sanitize(&format!("{condition} of the app `{app}`: {message}"))
     });
@@ -113,6 +149,10 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    fn judge_sample(sample: &Sample, conditions: &[Condition]) -> Checkup {
+        judge(&Findings::of(sample), conditions)
+    }
+
     /// A network with one worker, last seen outside of apps at 10 s, that is looked at later.
     fn sample(seconds: u64, asleep: bool, app: AppCounts) -> Sample {
         let counters = [("alive".to_owned(), 10 * SECOND)].into();
@@ -128,18 +168,18 @@ mod tests {
     #[test]
     fn a_worker_that_breathes_or_sleeps_is_running() {
         for (seconds, asleep) in [(0, false), (1, false), (1_000, true)] {
-            let checkup = of_sample(&sample(seconds, asleep, app("active", 0)), &[]);
+            let checkup = judge_sample(&sample(seconds, asleep, app("active", 0)), &[]);
             assert_eq!(checkup, Checkup { health: Health::Running, reasons: Vec::new() });
         }
     }
 
     #[test]
     fn every_problem_is_a_reason_and_the_worst_decides() {
-        let checkup = of_sample(&sample(5, false, app("failed", 3)), &[]);
+        let checkup = judge_sample(&sample(5, false, app("failed", 3)), &[]);
         assert_eq!((checkup.health, checkup.reasons.len()), (Health::Stalled, 3), "{checkup:?}");
         assert!(checkup.reasons[0].contains("5.00 s"), "{checkup:?}");
         for wrong in [app("failed", 0), app("active", 3)] {
-            let checkup = of_sample(&sample(0, false, wrong), &[]);
+            let checkup = judge_sample(&sample(0, false, wrong), &[]);
             assert_eq!((checkup.health, checkup.reasons.len()), (Health::Degraded, 1), "{checkup:?}");
             assert!(!checkup.reasons[0].contains('\u{1b}'), "{checkup:?}");
         }
@@ -155,7 +195,7 @@ mod tests {
             last_ns: 0,
             message: "eth0: no carrier\u{7}".to_owned(),
         };
-        let checkup = of_sample(&sample(0, false, app("active", 0)), &[condition("edge\u{1b}"), condition("gone")]);
+        let checkup = judge_sample(&sample(0, false, app("active", 0)), &[condition("edge\u{1b}"), condition("gone")]);
         assert_eq!(checkup.health, Health::Degraded);
         assert_eq!(checkup.reasons, ["link-down of the app `edge\u{fffd}`: eth0: no carrier\u{fffd}"]);
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
+use bellows_inspect::health::Health;
 use bellows_observe::layout::account;
 use bellows_observe::{CounterCells, Directory, Liveness, RuntimeDir, engine_count, sampled_events};
 
@@ -12,7 +13,7 @@ use crate::declared::{
 use crate::exposition::{Exposition, label};
 use crate::family::Family;
 use crate::format::Format;
-use crate::health::{Health, MachineHealth, NetworkHealth};
+use crate::health::{MachineHealth, NetworkHealth};
 use crate::network::{AppLabels, Counted, Network, Own, Watched};
 
 /// Reads the counters of all networks of this machine that this user can see, again and again.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use bellows_inspect::health::{Checkup, checkup_of};
 use bellows_inspect::networks::{self, State};
 use bellows_observe::layout::{engine, link};
 use bellows_observe::{
@@ -12,7 +13,7 @@ use bellows_observe::{
 
 use crate::exposition::{label, labels};
 use crate::family::Family;
-use crate::health::{Checkup, checkup};
+use crate::health::findings;
 
 /// The maximum number of apps, and of links, of another user's network. It has no more that make sense.
 const MAX_FOREIGN_ROWS: usize = 10_000;
@@ -120,8 +121,8 @@ impl Network {
             watched => watched,
         };
         let (counted, watched) = watched.map(|watched| watched.count(&label, is_port)).unzip();
-        let counters = counted.as_ref().map(|counted: &Counted| (&*counted.reading, &counted.totals));
-        let checkup = checkup(&runtime_dir, state, counters);
+        let found = counted.as_ref().map(|counted: &Counted| findings(&counted.reading, &counted.totals));
+        let checkup = checkup_of(&runtime_dir, state, found);
         (Network { name, user, pid, is_alive: state != State::Crashed, checkup, label, counted }, watched)
     }
 }
