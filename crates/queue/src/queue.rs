@@ -129,7 +129,13 @@ impl Queue {
     /// Makes the server give out all these blocks again.
     pub(crate) async fn give_out_again(&self, host: Option<&str>, lease: Duration) -> Result<(), Trouble> {
         let subject = format!("CONSUMER.DELETE.{}.{}", self.name.stream(Stream::Work), consumer_name(host));
-        match self.wire.api(&subject, &Value::Null).await {
+        let mut deleted = self.wire.api(&subject, &Value::Null).await;
+        if matches!(&deleted, Err(Trouble::Refused { code, .. }) if *code != NO_CONSUMER) {
+            // A server that is writing the consumer's files cannot remove them.
+            tokio::time::sleep(PAUSE).await;
+            deleted = self.wire.api(&subject, &Value::Null).await;
+        }
+        match deleted {
             Ok(_) | Err(Trouble::Refused { code: NO_CONSUMER, .. }) => self.consumer(host, lease).await.map(drop),
             Err(trouble) => Err(trouble),
         }

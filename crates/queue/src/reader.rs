@@ -21,6 +21,11 @@ pub(crate) struct Reader {
     /// The number of the next message.
     next: u64,
     consumer: Option<String>,
+    /// Whether the consumer has given nothing yet. Messages that it gives to an inbox which is not read any more are
+    /// lost, which shows as a gap before the next one.
+    is_fresh: bool,
+    /// Whether the last answer had no message.
+    was_empty: bool,
     /// The server that numbered the messages.
     server: String,
 }
@@ -28,7 +33,14 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads from the first message on.
     pub(crate) fn new(queue: &Queue) -> Reader {
-        Reader { queue: queue.clone(), next: 1, consumer: None, server: String::new() }
+        Reader {
+            queue: queue.clone(),
+            next: 1,
+            consumer: None,
+            is_fresh: true,
+            was_empty: false,
+            server: String::new(),
+        }
     }
 
     /// Whether all messages so far were read. If the stream is shorter than it was, it is read again from its start.
@@ -37,6 +49,10 @@ impl Reader {
         let last = state["last_seq"].as_u64().unwrap_or(0);
         if last + 1 < self.next {
             self.restart();
+        }
+        // The last messages may be lost, too.
+        if self.next <= last && std::mem::take(&mut self.was_empty) {
+            self.consumer = None;
         }
         Ok(self.next > last)
     }
@@ -59,10 +75,12 @@ impl Reader {
             Some(name) => name.clone(),
             None => {
                 let name = self.create(&stream).await?;
+                self.is_fresh = true;
                 self.consumer.insert(name).clone()
             }
         };
         let result = self.fetch(&stream, &consumer, time).await;
+        self.was_empty = result.as_ref().is_ok_and(Vec::is_empty);
         if result.is_err() {
             // It is made again from the next message on.
             self.consumer = None;
@@ -112,6 +130,11 @@ impl Reader {
                     if sequence < self.next {
                         continue;
                     }
+                    if sequence > self.next && !self.is_fresh {
+                        self.consumer = None;
+                        break;
+                    }
+                    self.is_fresh = false;
                     self.next = sequence + 1;
                     results.push(message.payload.to_vec());
                     patience = Duration::from_millis(20);
