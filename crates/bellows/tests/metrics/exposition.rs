@@ -258,7 +258,7 @@ fn a_file_is_replaced_and_removed_at_the_end() {
     assert_eq!(count(&folder), 2, "only the network's file and the runtime directory are there");
     drop(running);
     let said = sandbox.bellows(&["metrics", "--file", &sandbox.path("none/x.prom").display().to_string()]);
-    assert!(said.code == Some(1) && said.stderr.contains("folder that exists"), "{said:?}");
+    assert!(said.code == Some(1) && said.stderr.contains("folders above it exist"), "{said:?}");
     let said = sandbox.bellows(&["metrics", "--file", &sandbox.path("x.txt").display().to_string()]).fine();
     assert!(said.stderr.contains(".prom"), "{said:?}");
 }

@@ -48,7 +48,7 @@ fn a_scrape_during_a_reload_is_of_one_configuration() {
                 let apps = values(found.keys(), "bellows_app_in_packets_total", "app");
                 let links = values(found.keys(), "bellows_link_packets_total", "link");
                 let expected: Vec<&str> =
-                    [&["source", "end"], if apps.contains("one") { &["one", "two"][..] } else { &long }].concat();
+                    [&["source", "end"][..], if apps.contains("one") { &["one", "two"][..] } else { &long }].concat();
                 assert_eq!(apps, expected.iter().map(|name| (*name).to_owned()).collect());
                 assert_eq!(links.len(), apps.len() - 1);
                 // Every family has all apps.
