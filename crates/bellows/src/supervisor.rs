@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
 use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError, TraceOrder};
+use bellows_inspect::baseline;
 use bellows_inspect::control::{ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
@@ -22,7 +23,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arguments::NetworkFile;
-use crate::baseline;
 use crate::command_error::CommandError;
 use crate::control::{self, Answer, Conversations};
 use crate::privileges::{self, LaterFiles};

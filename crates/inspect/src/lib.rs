@@ -7,7 +7,10 @@
 //! |---|---|
 //! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
 //! | [`accounting`] | the cost of each app |
+//! | [`baseline`] | the counters at `bellows clear`, which later readers subtract |
 //! | [`compounds`] | the cost of compound apps: the sums of their parts |
+//! | [`picture`] | networks as graphs to draw |
+//! | [`reports`] | counters, costs and latencies as JSON |
 //! | [`placing`] | proposals for the workers of apps, from their costs |
 //! | [`processors`] | the machine's processors, and those that handle interrupts of interfaces |
 //! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
@@ -35,14 +38,17 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod baseline;
 pub mod compounds;
 pub mod control;
 mod error;
 pub mod hot;
 pub mod journey;
 pub mod networks;
+pub mod picture;
 pub mod placing;
 pub mod processors;
+pub mod reports;
 pub mod slow_log;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
