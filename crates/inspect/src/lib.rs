@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
+//! | [`health`] | whether a network runs, in one word with its reasons |
 //! | [`accounting`] | the cost of each app |
 //! | [`baseline`] | the counters at `bellows clear`, which later readers subtract |
 //! | [`compounds`] | the cost of compound apps: the sums of their parts |
@@ -42,6 +43,7 @@ pub mod baseline;
 pub mod compounds;
 pub mod control;
 mod error;
+pub mod health;
 pub mod hot;
 pub mod journey;
 pub mod networks;
