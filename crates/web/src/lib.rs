@@ -12,7 +12,6 @@
 //! | `monitor` | the networks and what happens to them, read while a page is open |
 //! | `live` | the figures of a network as JSON |
 //! | `history` | the figures of the last minutes |
-//! | `query` | the parameters of a request |
 //! | [`assets`] | the page |
 #![forbid(unsafe_code)]
 
@@ -20,9 +19,7 @@ pub mod assets;
 mod history;
 mod live;
 mod monitor;
-mod query;
 mod requests;
 mod site;
 
-pub use query::Parameters;
-pub use site::{Answer, Method, Options, Site};
+pub use site::{Answer, Method, Options, Parameters, Route, Site};
