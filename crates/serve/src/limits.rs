@@ -1,0 +1,43 @@
+//! What a client cannot exceed.
+
+use std::time::Duration;
+
+/// The limits of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The size of a request's head, in bytes; at least 8,192.
+    pub head_bytes: usize,
+    /// The number of fields of a head.
+    pub head_fields: usize,
+    /// The length of a target: path and query, in bytes.
+    pub target_bytes: usize,
+    /// The size of a request's body, in bytes.
+    pub body_bytes: usize,
+    /// The number of connections at a time. Further ones get the status 503 and are closed.
+    pub connections: usize,
+    /// The time for a whole head, from the connection or from the end of the previous answer. A connection that is idle
+    /// for this time is closed.
+    pub head_time: Duration,
+    /// The time for a whole body.
+    pub body_time: Duration,
+    /// The time for which a client may take nothing of its answer.
+    pub stall_time: Duration,
+    /// The time that answers in progress have when the server ends.
+    pub stop_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes: 8_192,
+            head_fields: 64,
+            target_bytes: 2_048,
+            body_bytes: 65_536,
+            connections: 64,
+            head_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(10),
+            stall_time: Duration::from_secs(10),
+            stop_time: Duration::from_secs(1),
+        }
+    }
+}

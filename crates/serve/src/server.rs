@@ -1,0 +1,383 @@
+//! Accepts connections, admits requests, and ends cleanly.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, Write};
+use std::os::unix::net::UnixListener;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bellows_handover::SocketFile;
+use bellows_sys::access::FileAccess;
+use bellows_sys::socket;
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tracing::{debug, warn};
+
+use crate::address::Address;
+use crate::admission::Admission;
+use crate::connection::Patient;
+use crate::error::ServeError;
+use crate::limits::Limits;
+use crate::request::Request;
+use crate::response::Response;
+use crate::routes::{Found, Routes};
+use crate::token::Token;
+
+/// The time after which the server accepts connections again when the kernel has refused one, for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The number of threads for work that must not delay other requests.
+const BLOCKING_THREADS: usize = 4;
+
+/// The smallest head that hyper can limit.
+const MIN_HEAD_BYTES: usize = 8_192;
+
+/// What a client gets that is one too many.
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\ncontent-length: 22\r\n\
+                      connection: close\r\nretry-after: 1\r\n\r\ntoo many connections.\n";
+
+/// A server that listens already: clients that connect wait until it [runs](Server::run).
+pub struct Server {
+    listener: Listener,
+    address: Address,
+    limits: Limits,
+    token: Option<Token>,
+    chores: Vec<Chore>,
+}
+
+/// Work that a server does again and again.
+struct Chore {
+    period: Duration,
+    work: Box<dyn FnMut()>,
+}
+
+impl Server {
+    /// Listens at an address. A Unix socket gets the mode 0600, and replaces one at which nobody listens.
+    ///
+    /// # Errors
+    /// If the address is in use or not of this machine, or the file of a socket cannot be created.
+    pub fn listen(address: &Address) -> Result<Server, ServeError> {
+        let failed = |error| ServeError::Listen(address.clone(), error);
+        let (listener, address) = Listener::open(address).map_err(failed)?;
+        Ok(Server { listener, address, limits: Limits::default(), token: None, chores: Vec::new() })
+    }
+
+    /// Where it listens, with the port that the kernel has chosen.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The same server with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Server {
+        Server { limits, ..self }
+    }
+
+    /// The same server, for clients that know this token; without one, for all that can connect.
+    #[must_use]
+    pub fn with_token(self, token: Option<Token>) -> Server {
+        Server { token, ..self }
+    }
+
+    /// The same server, which also does this work at the beginning and after each period. The work delays requests.
+    #[must_use]
+    pub fn every(mut self, period: Duration, work: impl FnMut() + 'static) -> Server {
+        self.chores.push(Chore { period, work: Box::new(work) });
+        self
+    }
+
+    /// Answers requests until SIGINT or SIGTERM.
+    ///
+    /// # Errors
+    /// If the kernel refuses what is needed to wait for connections.
+    pub fn run_until_signal(self, routes: Routes) -> Result<(), ServeError> {
+        let runtime = runtime()?;
+        let catch = |kind| {
+            let _entered = runtime.enter();
+            signal(kind).map_err(ServeError::Runtime)
+        };
+        let mut signals = [catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?];
+        let end = poll_fn(move |context| {
+            let is_there = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if is_there { Poll::Ready(()) } else { Poll::Pending }
+        });
+        self.run_in(runtime, routes, end)
+    }
+
+    /// Answers requests until `end` is ready. Answers in progress then have [a moment](Limits::stop_time) to end.
+    ///
+    /// # Errors
+    /// If the kernel refuses what is needed to wait for connections.
+    pub fn run(self, routes: Routes, end: impl Future<Output = ()>) -> Result<(), ServeError> {
+        self.run_in(runtime()?, routes, end)
+    }
+
+    fn run_in(self, runtime: Runtime, routes: Routes, end: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let outcome = LocalSet::new().block_on(&runtime, self.serve(routes, end));
+        // Without it, the end would wait for work on other threads.
+        runtime.shutdown_background();
+        outcome
+    }
+
+    async fn serve(self, routes: Routes, end: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let Server { listener, address, limits, token, chores } = self;
+        let mut listener = listener.into_tokio().map_err(ServeError::Runtime)?;
+        let site = Rc::new(Site { admission: Admission::at(&address, limits, token), routes, limits });
+        let mut chore_tasks = JoinSet::new();
+        for chore in chores {
+            chore_tasks.spawn_local(chore.repeat());
+        }
+        let (stop, stopped) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        {
+            let mut accepting = pin!(listener.accept_all(|stream| {
+                while connections.try_join_next().is_some() {}
+                if connections.len() >= limits.connections {
+                    return stream.refuse();
+                }
+                connections.spawn_local(stream.serve(Rc::clone(&site), stopped.clone()));
+            }));
+            let mut end = pin!(end);
+            let outcome = poll_fn(|context| match end.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => accepting.as_mut().poll(context).map(|never| match never {}),
+            });
+            outcome.await;
+        }
+        drop(listener);
+        chore_tasks.abort_all();
+        let _ = stop.send(true);
+        let _ = timeout(limits.stop_time, async { while connections.join_next().await.is_some() {} }).await;
+        Ok(())
+    }
+}
+
+/// Does work on another thread, so that other requests are answered meanwhile. If the work panics, so does the caller.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The server has ended, and its clients are gone.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+fn runtime() -> Result<Runtime, ServeError> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS);
+    builder.build().map_err(ServeError::Runtime)
+}
+
+impl Chore {
+    async fn repeat(mut self) {
+        let mut ticks = interval(self.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            (self.work)();
+        }
+    }
+}
+
+/// A socket that clients connect to.
+enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+impl Listener {
+    /// Opens it, and returns its address with the port that the kernel has chosen.
+    fn open(address: &Address) -> io::Result<(Listener, Address)> {
+        match address {
+            Address::Tcp(wanted) => {
+                let listener = std::net::TcpListener::bind(wanted)?;
+                listener.set_nonblocking(true)?;
+                let address = Address::Tcp(listener.local_addr()?);
+                Ok((Listener::Tcp(listener), address))
+            }
+            Address::Unix(path) => {
+                let access = FileAccess { mode: Some(0o600), group: None };
+                let (file, listener) = SocketFile::open(path, |place| socket::listen(place, access))?;
+                file.begin();
+                Ok((Listener::Unix(listener, file), address.clone()))
+            }
+        }
+    }
+
+    fn into_tokio(self) -> io::Result<Accepting> {
+        Ok(match self {
+            Listener::Tcp(listener) => Accepting::Tcp(net::TcpListener::from_std(listener)?),
+            Listener::Unix(listener, file) => Accepting::Unix(net::UnixListener::from_std(listener)?, file),
+        })
+    }
+}
+
+/// A listener that waits for connections.
+enum Accepting {
+    Tcp(net::TcpListener),
+    Unix(net::UnixListener, #[expect(dead_code, reason = "dropping it removes the file")] SocketFile),
+}
+
+impl Accepting {
+    async fn accept(&mut self) -> io::Result<Stream> {
+        Ok(match self {
+            Accepting::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
+            Accepting::Unix(listener, _) => Stream::Unix(listener.accept().await?.0),
+        })
+    }
+
+    /// Passes on connections for ever.
+    async fn accept_all(&mut self, mut take: impl FnMut(Stream)) -> Infallible {
+        let mut fails = false;
+        loop {
+            match self.accept().await {
+                Ok(stream) => {
+                    fails = false;
+                    take(stream);
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    if !fails {
+                        warn!("cannot accept connections: {error}");
+                    }
+                    fails = true;
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// A connection.
+enum Stream {
+    Tcp(net::TcpStream),
+    Unix(net::UnixStream),
+}
+
+impl Stream {
+    /// Closes the connection, and says why if that needs no waiting.
+    fn refuse(self) {
+        let said = match self {
+            Stream::Tcp(stream) => stream.into_std().and_then(|mut stream| stream.write_all(BUSY)),
+            Stream::Unix(stream) => stream.into_std().and_then(|mut stream| stream.write_all(BUSY)),
+        };
+        debug!("one connection too many; it was told: {}", said.is_ok());
+    }
+
+    async fn serve(self, site: Rc<Site>, stopped: watch::Receiver<bool>) {
+        match self {
+            Stream::Tcp(stream) => {
+                let _ = stream.set_nodelay(true);
+                site.serve(stream, stopped).await;
+            }
+            Stream::Unix(stream) => site.serve(stream, stopped).await,
+        }
+    }
+}
+
+/// What clients find.
+struct Site {
+    admission: Admission,
+    routes: Routes,
+    limits: Limits,
+}
+
+impl Site {
+    /// Answers the requests of a connection until it or the server ends.
+    async fn serve<S>(self: Rc<Self>, stream: S, mut stopped: watch::Receiver<bool>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let Limits { head_bytes, head_fields, head_time, stall_time, .. } = self.limits;
+        let answer = service_fn(|request| {
+            let site = Rc::clone(&self);
+            async move { Ok::<_, Infallible>(site.answer(request).await.into_hyper()) }
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(head_time);
+        http.max_buf_size(head_bytes.max(MIN_HEAD_BYTES)).max_headers(head_fields);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream, stall_time)), answer));
+        let mut stop = pin!(stopped.wait_for(|stopped| *stopped));
+        let mut is_ending = false;
+        let outcome = poll_fn(|context| {
+            if !is_ending && stop.as_mut().poll(context).is_ready() {
+                is_ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(context)
+        });
+        if let Err(error) = outcome.await {
+            debug!("a connection ended: {error}");
+        }
+    }
+
+    async fn answer(&self, request: hyper::Request<Incoming>) -> Response {
+        let (head, body) = request.into_parts();
+        let target = match self.admission.admit(&head) {
+            Ok(target) => target,
+            Err(refusal) => return closing(*refusal),
+        };
+        let (handler, parameters) = match self.routes.find(&head.method, &target.segments) {
+            Found::Handler(handler, parameters) => (handler, parameters),
+            Found::OtherMethods(others) => {
+                let reason = format!("the path has other methods: {others}");
+                let refusal = Response::error(StatusCode::METHOD_NOT_ALLOWED, reason);
+                return closing(refusal.with_header(header::ALLOW, &others));
+            }
+            Found::Nothing => return closing(Response::error(StatusCode::NOT_FOUND, "there is nothing at this path")),
+        };
+        let has_body = head.method != Method::GET && head.method != Method::HEAD;
+        let body_bytes = if has_body { self.limits.body_bytes } else { 0 };
+        match timeout(self.limits.body_time, whole(body, body_bytes)).await {
+            Ok(Ok(body)) => {
+                handler(Request { method: head.method, target, parameters, headers: head.headers, body }).await
+            }
+            Ok(Err(refusal)) => closing(refusal),
+            Err(_) => closing(Response::error(StatusCode::REQUEST_TIMEOUT, "the body of the request is late")),
+        }
+    }
+}
+
+/// An answer after which the connection is closed.
+fn closing(response: Response) -> Response {
+    response.with_header(header::CONNECTION, "close")
+}
+
+/// The whole body of a request, or the answer to one that is too long or broken.
+async fn whole(mut body: Incoming, limit: usize) -> Result<Bytes, Response> {
+    let too_long = || {
+        let reason = format!("the body of the request is longer than {limit} bytes");
+        Response::error(StatusCode::PAYLOAD_TOO_LARGE, reason)
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let Ok(frame) = frame else {
+            return Err(Response::error(StatusCode::BAD_REQUEST, "the body of the request is broken"));
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > limit {
+            return Err(too_long());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.into())
+}
