@@ -14,6 +14,7 @@ subcommands! {
         Ps(ps),
         Show(show),
         Top(top),
+        Web(web),
         Trace(trace),
         Tap(tap),
         Route(route),
