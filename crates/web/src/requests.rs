@@ -1,7 +1,7 @@
 //! What the site asks of engines over their control sockets: only when a person asks the page for it.
 
 use std::io::{self, BufRead, Write};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -202,7 +202,10 @@ impl Filter {
 }
 
 /// Hangs up after a time, unless it is dropped before.
-struct Deadline(std::sync::mpsc::Sender<()>);
+struct Deadline {
+    /// Its end tells the thread that the deadline no longer matters.
+    _sender: Sender<()>,
+}
 
 impl Deadline {
     fn after(time: Duration, hangup: Hangup) -> io::Result<Deadline> {
@@ -212,7 +215,7 @@ impl Deadline {
                 hangup.now();
             }
         })?;
-        Ok(Deadline(sender))
+        Ok(Deadline { _sender: sender })
     }
 }
 

@@ -155,7 +155,8 @@ impl Site {
                     "networks": live::list(networks),
                 }))
             }),
-            _ => self.of_network(path, parameters),
+            _ if ROUTES.iter().any(|route| route.path == path) => self.of_network(path, parameters),
+            _ => Answer::error(404, "there is no such path"),
         }
     }
 
@@ -318,7 +319,7 @@ mod tests {
         }
         let page = site.get("/", &|_| None);
         assert_eq!(page.headers, [("content-security-policy", POLICY.to_owned())]);
-        assert_eq!(site.get("/other", &|_| None).status, 400);
+        assert_eq!(site.get("/other", &|_| None).status, 404);
     }
 
     #[test]

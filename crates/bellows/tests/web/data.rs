@@ -163,7 +163,7 @@ fn changes_are_made_only_if_they_are_allowed() {
     assert_eq!(site.get("/api/networks").json()["allow_changes"], true);
     fs::write(&file, IDLE.replace("size = 60", "size = 70")).unwrap();
     let reloaded = site.post("/api/change", &reload).json();
-    assert_eq!(reloaded["reloaded"]["added"], json!(["source"]), "{reloaded:#}");
+    assert_eq!(reloaded["reloaded"]["replaced"], json!(["source"]), "{reloaded:#}");
     assert_eq!(running.counters()["engine"]["reloads"], 1);
     assert_eq!(site.post("/api/change", &clear).json()["cleared"], true);
     assert_eq!(sandbox.bellows(&["show", "run", "idle", "--json"]).fine().json()["cleared"], true);

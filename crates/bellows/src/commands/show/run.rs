@@ -338,6 +338,7 @@ mod tests {
     use bellows_inspect::testing::{SINK, any_apps, app, second};
     use bellows_observe::AppCounts;
     use proptest::prelude::*;
+    use serde_json::json;
 
     fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> View {
         let change = second(before, after);
