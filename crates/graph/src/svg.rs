@@ -770,15 +770,7 @@ fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path, form:
     out.push_str("</g>\n");
 }
 
-fn write_app(
-    out: &mut String,
-    graph: &Graph,
-    ports: &Ports,
-    linked: &Linked,
-    index: usize,
-    app: &AppBox,
-    form: Form,
-) {
+fn write_app(out: &mut String, graph: &Graph, ports: &Ports, linked: &Linked, index: usize, app: &AppBox, form: Form) {
     let node = &graph.apps[index];
     let texts = Texts::of(graph, ports, index);
     let mut class = String::from("app");

@@ -181,8 +181,8 @@ const choose = name => {
 const NEWS = {
   crashed: ["crashed", "The process has ended without ending its run. These are its last counters; `bellows timeline NAME` shows its last breaths."],
   ended: ["ended", "The run has ended. These are its last counters."],
-  stalled: ["stalled", "No packet moves."],
-  degraded: ["degraded", "Not all of it works."],
+  stalled: ["stalled", ""],
+  degraded: ["degraded", ""],
 };
 
 /// How long the page says that a network was reloaded.
@@ -191,8 +191,8 @@ const NEWS_TIME = 15000;
 const showAlerts = live => {
   const alerts = [];
   const news = NEWS[live.health];
-  if (news) alerts.push([live.health === "crashed" ? "" : "warn", news[0], [news[1].replace("NAME", live.name), ...live.reasons].join(" ")]);
-  else if (live.reasons.length) alerts.push(["warn", "problem", live.reasons.join(" ")]);
+  if (news) alerts.push([live.health === "crashed" ? "" : "warn", news[0], [news[1].replace("NAME", live.name), ...live.health === "crashed" ? [] : [live.reasons.join("; ")]].join(" ").trim()]);
+  else if (live.reasons.length) alerts.push(["warn", "problem", live.reasons.join("; ")]);
   const last = live.events.filter(event => ["reloaded", "restarted"].includes(event.what)).pop();
   if (last && Date.now() - last.at < NEWS_TIME) alerts.push(["warn", last.what, `at ${clock(last.at)}: ${last.text}.`]);
   const key = JSON.stringify(alerts);
@@ -235,7 +235,7 @@ const showTiles = live => {
   const times = what => what && what.p50_ns !== null ? [`p50 ${nanos(what.p50_ns)}`, `p99 ${nanos(what.p99_ns)}`] : [UNKNOWN, ""];
   const texts = {
     packets: [known(live.packets_per_second, pps), known(live.bits_per_second, bps)],
-    drops: [known(live.dropped_per_second, pps), plural(live.dropped || 0, "packet") + " in all"],
+    drops: [known(live.dropped_per_second, pps), count(live.dropped || 0) + " in all"],
     asleep: [known(live.asleep, percent), `idle breaths ${known(live.idle_breaths, percent)}`],
     latency: times(live.latency),
     breath: [known(live.breaths_per_second, value => scaled(value) + "/s"), times(live.breath).join(", ").replace(/, $/, "")],
@@ -374,7 +374,7 @@ const picture = {
     const [label, drops] = group.parentNode.querySelectorAll(`text[data-link="${number}"]`);
     const app = end => end.slice(0, end.lastIndexOf("."));
     return Object.assign(this.item(group, "link", `${from} -> ${to}`),
-      { index, wire, gap: group.querySelector(".gap"), label, drops, from: app(from), to: app(to) });
+      { index, wire, gap: group.querySelector(".gap"), tips: [...group.querySelectorAll(".tip")], label, drops, from: app(from), to: app(to) });
   },
 
   update(live) {
@@ -402,6 +402,7 @@ const picture = {
         item.thick = thick;
         item.wire.style.strokeWidth = thick;
         item.gap.style.strokeWidth = String(Number(thick) + 4);
+        for (const tip of item.tips) tip.style.strokeWidth = String(Math.max(0, Number(thick) - 1.5));
       }
       const { chosen } = page;
       mark(item.group, "idle", !(link.packets > 0));
@@ -418,7 +419,7 @@ const picture = {
     if (!this.svg) return;
     const [wide, high] = this.size, room = $("picture").clientWidth;
     this.zoom = zoom;
-    const scale = zoom === null ? Math.min(1.6, Math.max(1.15, room / wide)) : zoom === "fit" ? Math.min(1.6, room / wide) : zoom;
+    const scale = zoom === null ? Math.min(1.4, Math.max(1.15, room / wide)) : zoom === "fit" ? Math.min(1.4, room / wide) : zoom;
     this.scale = Math.min(4, Math.max(0.1, scale));
     this.svg.setAttribute("width", Math.floor(wide * this.scale));
     this.svg.setAttribute("height", Math.floor(high * this.scale));
@@ -691,7 +692,7 @@ const slowBreaths = timeline => {
   const all = timeline.suspects.reduce((sum, suspect) => sum + suspect.breaths, 0);
   const suspects = timeline.suspects.slice(0, 8).map(suspect => [cause(suspect), count(suspect.breaths), percent(suspect.breaths / all), percent(suspect.usual_share)]);
   return [h("h3", {}, "Slowest breaths of the last minute"),
-    h("p", { class: "faint" }, timeline.workers.map(worker => `the median of breaths that move packets is ${nanos(worker.median_ns)}${workers ? " for " + worker.name : ""}`).join(", ")),
+    h("p", { class: "faint" }, "The median of breaths that move packets is " + timeline.workers.map(worker => nanos(worker.median_ns) + (workers ? " for " + worker.name : "")).join(", ") + "."),
     rows.length ? table("Slowest breaths", head, rows) : h("p", {}, "Nothing has been recorded yet."),
     ...suspects.length ? [h("h3", {}, "What made breaths slow"), table("Causes of slow breaths", [["Made slow by"], ["Breaths", true], ["Share", true], ["Usual share of the time", true]], suspects)] : []];
 };
@@ -718,9 +719,9 @@ const STYLES = ["one", "two", "three"];
 const chart = (title, names, write) => {
   const lines = names.map((_, index) => s("path", { class: STYLES[index] }));
   const cursor = s("path", { class: "cursor" });
-  const most = h("span", { class: "most" }), from = h("span", {}), readout = h("output", {}), values = names.map(() => h("span", { class: "number" }));
+  const most = h("span", {}), from = h("span", {}), readout = h("output", {}), values = names.map(() => h("span", { class: "number" }));
   const keys = names.map((name, index) => h("span", { class: "key" }, s("svg", { viewBox: "0 0 20 10", "aria-hidden": "true" }, s("path", { class: STYLES[index], d: "M0 5H20" })), name, values[index]));
-  const plot = h("div", { class: "plot", tabindex: "0", role: "img" }, s("svg", { viewBox: "0 0 300 90", preserveAspectRatio: "none", "aria-hidden": "true" }, ...lines, cursor), most);
+  const plot = h("div", { class: "plot", tabindex: "0", role: "img" }, s("svg", { viewBox: "0 0 300 90", preserveAspectRatio: "none", "aria-hidden": "true" }, ...lines, cursor));
   let data = null, at = null;
   const point = () => {
     if (!data || at === null || !data.at.length) { cursor.setAttribute("d", ""); say(readout, "now"); return; }
@@ -742,7 +743,7 @@ const chart = (title, names, write) => {
     point();
     event.preventDefault();
   });
-  const root = h("figure", { class: "chart" }, h("figcaption", { class: "top" }, h("b", {}, title), ...keys), plot, h("div", { class: "foot" }, from, readout));
+  const root = h("figure", { class: "chart" }, h("figcaption", { class: "top" }, h("b", {}, title), ...keys), plot, h("div", { class: "foot" }, from, most, readout));
   return { root, update(times, lists) {
     data = { at: times, lists };
     const top = Math.max(1e-9, ...lists.flat().filter(value => value !== null));
@@ -850,7 +851,7 @@ const tree = value => {
 const linkParts = name => {
   const parts = {
     facts: h("dl", { class: "facts" }), traffic: chart("Packets", ["packets"], pps), bits: chart("Bits", ["bits"], bps),
-    drops: chart("Drops, because the link was full", ["dropped"], pps), waiting: chart("Waiting in the link", ["packets"], count),
+    drops: chart("Drops, link full", ["dropped"], pps), waiting: chart("Waiting in the link", ["packets"], count),
   };
   const number = h("input", { type: "number", min: 1, max: 100000, value: 1000, required: true });
   const seconds = h("input", { type: "number", min: 1, max: 60, value: 10, required: true });

@@ -103,16 +103,19 @@ pub fn live(network: &Watched) -> Value {
         value["breaths_per_second"] = json!(rounded(change.engine("breaths")));
         value["idle_breaths"] = json!(change.idle_breaths().map(rounded));
         value["asleep"] = json!(rounded(change.asleep()));
-        value["workers"] = change.workers().map(|worker| {
-            json!({
-                "name": worker.name,
-                "apps": worker.apps.len(),
-                "breaths": rounded(worker.breaths),
-                "idle_breaths": worker.idle_breaths.map(rounded),
-                "asleep": rounded(worker.asleep),
-                "node": worker.node,
+        value["workers"] = change
+            .workers()
+            .map(|worker| {
+                json!({
+                    "name": worker.name,
+                    "apps": worker.apps.len(),
+                    "breaths": rounded(worker.breaths),
+                    "idle_breaths": worker.idle_breaths.map(rounded),
+                    "asleep": rounded(worker.asleep),
+                    "node": worker.node,
+                })
             })
-        }).collect();
+            .collect();
         for (name, _) in times::TIMES {
             let histogram = change.histogram(name);
             value[name] = json!({
@@ -332,7 +335,8 @@ mod tests {
     fn the_picture_has_room_for_figures() {
         let picture = Draft::of(&running()).picture();
         let svg = picture["svg"].as_str().unwrap();
-        for part in ["data-app=\"0\"", "data-app=\"1\"", "<g class=\"link\" data-link=\"0\"", "88.8 Gb/s", "clocks/pkt"] {
+        for part in ["data-app=\"0\"", "data-app=\"1\"", "<g class=\"link\" data-link=\"0\"", "88.8 Gb/s", "clocks/pkt"]
+        {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
         assert!(!svg.contains("<style") && !svg.contains("<title"), "{svg}");

@@ -295,7 +295,9 @@ impl Watched {
         if self.observer.is_none() {
             match Observer::open(runtime_dir.for_reading()) {
                 Ok(observer) => (self.observer, self.problem) = (Some(observer), None),
-                Err(error) => self.problem = Some(format!("its counters cannot be read: {}", sanitize(&error.to_string()))),
+                Err(error) => {
+                    self.problem = Some(format!("its counters cannot be read: {}", sanitize(&error.to_string())))
+                }
             }
         }
         if let Some(observer) = &mut self.observer {
@@ -355,7 +357,10 @@ impl Watched {
             let (old, new) = (names(before), names(after));
             let missing = |these: &[String], those: &[String]| {
                 let missing: Vec<String> = these.iter().filter(|name| !those.contains(name)).cloned().collect();
-                (missing.len(), sanitize(&missing.iter().take(5).map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")))
+                (
+                    missing.len(),
+                    sanitize(&missing.iter().take(5).map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")),
+                )
             };
             let list = |(count, names): (usize, String), verb: &str| match count {
                 0 => String::new(),

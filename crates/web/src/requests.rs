@@ -258,7 +258,10 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap) -> Result<Captured, InspectErr
                 // The first packet sets the file's link type.
                 let started = match &mut writer {
                     Some(started) => started,
-                    None => writer.insert((start(bytes.clone(), record.link_type).map_err(|error| failed(&error))?, record.link_type)),
+                    None => writer.insert((
+                        start(bytes.clone(), record.link_type).map_err(|error| failed(&error))?,
+                        record.link_type,
+                    )),
                 };
                 if started.1 != record.link_type {
                     continue;

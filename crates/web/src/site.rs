@@ -255,7 +255,10 @@ impl Site {
         };
         let streams = Streams(&self.streams);
         if streams.0.fetch_add(1, Ordering::Relaxed) >= MAX_STREAMS {
-            return Answer::error(503, "other traces and taps of this page are at work; try again when they have ended");
+            return Answer::error(
+                503,
+                "other traces and taps of this page are at work; try again when they have ended",
+            );
         }
         work(&order).unwrap_or_else(Answer::from)
     }

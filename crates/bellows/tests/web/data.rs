@@ -123,26 +123,36 @@ fn traces_and_captures_are_made_on_request() {
     let trace = site.post("/api/trace", &json!({ "network": "endless", "count": 3, "seconds": 5 })).json();
     assert_eq!((trace["packets"].as_array().unwrap().len(), &trace["end"]), (3, &json!("complete")), "{trace:#}");
     assert_eq!(trace["packets"][0]["steps"][0]["to"], "end.input");
-    let tap = json!({ "network": "endless", "link": "source.output -> end.input", "count": 40, "seconds": 10 });
-    let captured = site.post("/api/tap", &tap);
+    let tap = |link: &str, count: u64, seconds: f64, filter: Option<&str>| json!({ "network": "endless", "link": link, "count": count, "seconds": seconds, "filter": filter });
+    let link = "source.output -> end.input";
+    let captured = site.post("/api/tap", &tap(link, 40, 10.0, None));
     assert_eq!((captured.status, captured.header("bellows-packets")), (200, Some("40")), "{}", captured.head);
     // A file header of 24 bytes, and for each packet one of 16.
     assert_eq!(captured.body.len(), 24 + 40 * (16 + 60));
     assert_eq!(captured.body[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
     assert!(captured.header("content-disposition").unwrap().starts_with("attachment"));
     // The time ends a capture that gets no packets.
-    let none = site.post("/api/tap", &json!({ "network": "endless", "link": "source.output -> end.input", "count": 9, "seconds": 0.2, "filter": "tcp port 80" }));
+    let none = site.post("/api/tap", &tap(link, 9, 0.2, Some("tcp port 80")));
     assert_eq!((none.status, none.body.len(), none.header("bellows-end")), (200, 24, Some("time")));
     for (path, body, reason) in [
-        ("/api/tap", json!({ "network": "endless", "link": "a -> b", "count": 1, "seconds": 1 }), "a -> b"),
-        ("/api/tap", json!({ "network": "endless", "link": "source.output -> end.input", "count": 1, "seconds": 1e9 }), "give a number from 0.1 to 60"),
-        ("/api/tap", json!({ "network": "endless", "link": "source.output -> end.input", "count": 1, "seconds": 1, "filter": "tcp prot" }), "`tcp prot` is wrong"),
-        ("/api/trace", json!({ "network": "endless", "count": 1_000_000, "seconds": 1 }), "give a number from 1 to 100"),
+        ("/api/tap", tap("a -> b", 1, 1.0, None), "a -> b"),
+        ("/api/tap", tap(link, 1, 1e9, None), "give a number from 0.1 to 60"),
+        ("/api/tap", tap(link, 1, 1.0, Some("tcp prot")), "`tcp prot` is wrong"),
+        (
+            "/api/trace",
+            json!({ "network": "endless", "count": 1_000_000, "seconds": 1 }),
+            "give a number from 1 to 100",
+        ),
         ("/api/trace", json!({ "network": "nothing", "count": 1, "seconds": 1 }), "no network named `nothing`"),
         ("/api/trace", json!({ "network": "endless" }), "missing field"),
     ] {
         let refused = site.post(path, &body);
-        assert!((400..600).contains(&refused.status) && refused.text().contains(reason), "{}: {}", refused.status, refused.text());
+        assert!(
+            (400..600).contains(&refused.status) && refused.text().contains(reason),
+            "{}: {}",
+            refused.status,
+            refused.text()
+        );
     }
 }
 
@@ -151,7 +161,8 @@ fn changes_are_made_only_if_they_are_allowed() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("idle.toml", IDLE);
     let mut running = sandbox.start(&[&file, "--name", "idle"]);
-    let (reload, clear) = (json!({ "change": "reload", "network": "idle" }), json!({ "change": "clear", "network": "idle" }));
+    let (reload, clear) =
+        (json!({ "change": "reload", "network": "idle" }), json!({ "change": "clear", "network": "idle" }));
     {
         let site = Site::start(&sandbox, &[]);
         let refused = site.post("/api/change", &reload);

@@ -69,7 +69,8 @@ impl Site {
     /// Sends a request with these header lines, in place of the usual ones, and reads the answer.
     pub fn send(&self, method: &str, path: &str, head: &str, body: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(&self.host).unwrap();
-        let head = format!("{method} {path} HTTP/1.1\r\n{head}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+        let head =
+            format!("{method} {path} HTTP/1.1\r\n{head}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body).unwrap();
         let mut answer = Vec::new();
@@ -81,7 +82,8 @@ impl Site {
     }
 
     fn head(&self) -> String {
-        let token = if self.token.is_empty() { String::new() } else { format!("Authorization: Bearer {}\r\n", self.token) };
+        let token =
+            if self.token.is_empty() { String::new() } else { format!("Authorization: Bearer {}\r\n", self.token) };
         format!("Host: {}\r\n{token}", self.host)
     }
 
