@@ -367,7 +367,7 @@ fn two_hundred_apps_stay_fluid() {
     browser.open(&site.url);
     browser.wait_for("picture.apps.length == 200 && page.live.packets_per_second > 1000");
     // The times between frames of some seconds, in which figures change and the picture is scrolled.
-    let frames = r#"new Promise(done => {
+    let frames = r#"await new Promise(done => {
       const times = [], box = $("picture"), begin = performance.now();
       let last = begin;
       const next = now => {
