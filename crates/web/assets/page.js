@@ -419,10 +419,10 @@ const picture = {
     if (!this.svg) return;
     const [wide, high] = this.size, room = $("picture").clientWidth;
     this.zoom = zoom;
-    const scale = zoom === null ? Math.min(1.4, Math.max(1.15, room / wide)) : zoom === "fit" ? Math.min(1.4, room / wide) : zoom;
+    const scale = zoom === null ? Math.min(1.4, Math.max(1.1, (room - 1) / wide)) : zoom === "fit" ? Math.min(1.4, (room - 1) / wide) : zoom;
     this.scale = Math.min(4, Math.max(0.1, scale));
-    this.svg.setAttribute("width", Math.floor(wide * this.scale));
-    this.svg.setAttribute("height", Math.floor(high * this.scale));
+    this.svg.setAttribute("width", Math.ceil(wide * this.scale));
+    this.svg.setAttribute("height", Math.ceil(high * this.scale));
   },
 
   focus(item) {
