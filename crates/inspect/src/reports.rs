@@ -1,5 +1,5 @@
-//! The reports on a network as JSON, as `bellows show … --json` prints them and other readers pass them on. The keys are
-//! described in `docs/json.md`.
+//! The reports on a network as JSON, as `bellows show … --json` prints them and other readers pass them on. The keys
+//! are described in `docs/json.md`.
 
 use serde_json::{Value, json};
 
@@ -31,8 +31,8 @@ pub fn counters(subject: &Subject, sample: &Sample, config: &str) -> Value {
     value
 }
 
-/// What each app costs, in these rows of its accounts: `show run --json`. `cleared` says whether the change is that since
-/// `bellows clear`.
+/// What each app costs, in these rows of its accounts: `show run --json`. `cleared` says whether the change is that
+/// since `bellows clear`.
 pub fn costs(subject: &Subject, cleared: bool, change: &Change, accounts: &Accounts, rows: &[&Row]) -> Value {
     let busiest = change.busiest_link();
     json!({

@@ -1,9 +1,9 @@
 //! A live page about the networks of a machine: the data that it shows, and the page itself.
 //!
 //! [`Site`] answers requests and knows no HTTP server: the caller gives it a method, a path, a query and a body, and
-//! passes on the [`Answer`]. While a page is open, one thread reads the counters' files of all networks once a second and
-//! keeps the figures of the last minutes; without a page nothing is read. Engines are asked over their control sockets
-//! only for what a person asks for: the states of apps, a trace, a tap and, if they are allowed, changes.
+//! passes on the [`Answer`]. While a page is open, one thread reads the counters' files of all networks once a second
+//! and keeps the figures of the last minutes; without a page nothing is read. Engines are asked over their control
+//! sockets only for what a person asks for: the states of apps, a trace, a tap and, if they are allowed, changes.
 //!
 //! | module | what it holds |
 //! |---|---|

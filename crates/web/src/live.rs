@@ -228,8 +228,8 @@ impl Draft {
     }
 }
 
-/// All about an app: its counters, as in `show --json`, its costs, as in `show run --json`, and its last minutes. `help`
-/// describes a counter of a type of app.
+/// All about an app: its counters, as in `show --json`, its costs, as in `show run --json`, and its last minutes.
+/// `help` describes a counter of a type of app.
 pub fn app(
     network: &Watched,
     runtime_dir: Option<&RuntimeDir>,

@@ -333,8 +333,8 @@ impl Watched {
         }
     }
 
-    /// The costs since the beginning of the last span of some seconds; for apps that were hardly sampled since then, those
-    /// since the run began.
+    /// The costs since the beginning of the last span of some seconds; for apps that were hardly sampled since then,
+    /// those since the run began.
     fn recent_costs(&mut self, sample: &Sample) -> Vec<Cost> {
         let [last, _] = &self.spans;
         let span = COST_SPAN.as_nanos() as u64;

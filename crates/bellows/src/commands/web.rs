@@ -21,8 +21,8 @@ use crate::terminal;
 /// read from the networks.
 ///
 /// Clients need a token, which is part of the printed address: whoever has it sees all networks of this user, and their
-/// packets. With `--listen unix:PATH` only this user can connect, and no token is needed; `ssh -L 9480:PATH HOST` brings
-/// the page of another machine to a browser.
+/// packets. With `--listen unix:PATH` only this user can connect, and no token is needed; `ssh -L 9480:PATH HOST`
+/// brings the page of another machine to a browser.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen: an IP address and a port, 0 for any, or unix:PATH

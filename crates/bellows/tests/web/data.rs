@@ -1,5 +1,5 @@
-//! The server's answers: the figures are those of `show --json`, requests are limited, and nothing is read while no page
-//! is open.
+//! The server's answers: the figures are those of `show --json`, requests are limited, and nothing is read while no
+//! page is open.
 
 use std::fs;
 use std::path::Path;
@@ -123,7 +123,11 @@ fn traces_and_captures_are_made_on_request() {
     let trace = site.post("/api/trace", &json!({ "network": "endless", "count": 3, "seconds": 5 })).json();
     assert_eq!((trace["packets"].as_array().unwrap().len(), &trace["end"]), (3, &json!("complete")), "{trace:#}");
     assert_eq!(trace["packets"][0]["steps"][0]["to"], "end.input");
-    let tap = |link: &str, count: u64, seconds: f64, filter: Option<&str>| json!({ "network": "endless", "link": link, "count": count, "seconds": seconds, "filter": filter });
+    let tap = |link: &str, count: u64, seconds: f64, filter: Option<&str>| {
+        let mut order = json!({ "network": "endless", "link": link, "count": count, "seconds": seconds });
+        order["filter"] = json!(filter);
+        order
+    };
     let link = "source.output -> end.input";
     let captured = site.post("/api/tap", &tap(link, 40, 10.0, None));
     assert_eq!((captured.status, captured.header("bellows-packets")), (200, Some("40")), "{}", captured.head);
