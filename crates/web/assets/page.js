@@ -702,10 +702,13 @@ const journeys = answer => {
   const ends = { time: "The time is over.", over: "The network has ended.", gone: "The app is gone.", steps: "The packets take too many steps to follow them further." };
   const said = answer.packets.length ? `${plural(answer.packets.length, "packet")} followed.` : "No such packet came.";
   const notes = h("p", {}, [said, answer.end === "complete" ? "" : ends[answer.end] || "", answer.obstacle || ""].filter(Boolean).join(" "));
-  const step = one => {
+  const step = (one, _, steps) => {
+    // What a packet is, is told once and where it has changed.
+    const before = one.before === null || one.before === undefined ? null : steps[one.before].summary;
+    const summary = one.summary !== before && one.summary;
     const what = one.what === "sent" ? `${one.app}.${one.port} -> ${one.to || "a link that is gone"}` : one.what === "dropped" ? `${one.app}: dropped, ${one.reason}` : `${one.app}: ended`;
     const text = h("span", { class: one.what === "dropped" && "bad" }, what);
-    return h("li", {}, h("span", { class: "number" }, "+" + nanos(one.after_ns)), h("span", {}, text, one.summary && h("span", { class: "summary" }, one.summary)));
+    return h("li", {}, h("span", { class: "number" }, "+" + nanos(one.after_ns)), h("span", {}, text, summary && h("span", { class: "summary" }, summary)));
   };
   return [notes, ...answer.packets.map(packet => h("article", { class: "packet" }, h("h3", {}, `Packet ${packet.packet}, ${clock(packet.at / 1e6)}`), h("ol", {}, ...packet.steps.map(step)),
     packet.inside.length ? h("p", { class: "faint" }, `still in ${packet.inside.join(", ")}, or on the way to it`) : null))];

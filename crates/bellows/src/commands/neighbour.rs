@@ -16,7 +16,7 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
 
-/// Show and change the neighbours of a running network
+/// Show and change a running network's neighbours
 ///
 /// The words are those of `ip neighbour`; docs/router.md explains the actions with examples.
 #[derive(Debug, Args)]

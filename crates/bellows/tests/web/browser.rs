@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,12 @@ pub const PROGRAM: &str = "chromium";
 /// The time in which a page must become as a test expects it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Held by the browser of a test: several would slow each other down.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A browser with one page.
 pub struct Browser {
+    _turn: MutexGuard<'static, ()>,
     child: Child,
     _watchdog: Watchdog,
     _profile: TempDir,
@@ -34,7 +39,9 @@ pub struct Browser {
 }
 
 impl Browser {
+    /// Starts a browser when that of the test before has ended.
     pub fn start() -> Browser {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let profile = scratch();
         // The protocol is spoken on descriptors 3 and 4. The sandbox needs a user other than root.
         let mut command = Command::new("sh");
@@ -47,6 +54,7 @@ impl Browser {
         let watchdog = Watchdog::new(&child);
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut browser = Browser {
+            _turn: turn,
             child,
             _watchdog: watchdog,
             _profile: profile,
