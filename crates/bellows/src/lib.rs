@@ -42,13 +42,11 @@
 //! | `report` | reports of runs and reloads, for people and for programs |
 //! | `control` | the engine's side of the control socket |
 //! | `filters` | filter expressions of commands and of requests, compiled for link types as they come |
-//! | `baseline` | the counters at `bellows clear`, which later readers subtract |
 //! | `logging`, `history`, `arguments` | the log; the events of a run, which are kept; arguments shared by several commands |
 //! | `terminal`, `journal`, `text`, `charset`, `command_error` | output, the journal of systemd, numbers in words, characters, exit codes |
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod baseline;
 mod charset;
 mod cli;
 mod command_error;

@@ -16,6 +16,7 @@ use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Setti
 use bellows_events::{
     Aborted, ReloadRefused, SlowBreath, StartFailed, Started, Stopping, WorkerRecovered, WorkerStalled,
 };
+use bellows_inspect::baseline;
 use bellows_inspect::control::{ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
@@ -25,7 +26,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arguments::NetworkFile;
-use crate::baseline;
 use crate::command_error::CommandError;
 use crate::control::{self, Answer, Conversations};
 use crate::history;

@@ -30,7 +30,7 @@ mod text;
 mod tests;
 
 pub use dot::dot;
-pub use svg::svg;
+pub use svg::{live, style, svg};
 pub use text::text;
 
 /// An app network to draw.

@@ -85,6 +85,8 @@ pub struct Path {
 
 #[derive(Debug)]
 pub struct Label {
+    /// The position of its link in [`Graph::links`].
+    pub edge: usize,
     pub rect: Rect,
     pub text: String,
     pub drops: bool,
@@ -337,12 +339,12 @@ impl Drawing {
             if let Some(text) = &texts.above {
                 *above += LABEL_LINE;
                 let rect = Rect { x, y: port - *above - 1, width: text_width(text, 10, false), height: LABEL_LINE };
-                self.labels.push(Label { rect, text: text.clone(), drops: false });
+                self.labels.push(Label { edge: wire.link.edge, rect, text: text.clone(), drops: false });
             }
             if let Some(text) = &texts.below {
                 let rect = Rect { x, y: port + *below + 1, width: text_width(text, 10, false), height: LABEL_LINE };
                 *below += LABEL_LINE;
-                self.labels.push(Label { rect, text: text.clone(), drops: true });
+                self.labels.push(Label { edge: wire.link.edge, rect, text: text.clone(), drops: true });
             }
         }
     }
@@ -607,33 +609,67 @@ impl Colours {
 /// The prefix of every rule, so that an SVG embedded in a page does not change the page's style.
 const ROOT: &str = ".bellows-graph";
 
+/// The style of links between workers.
+const CROSSINGS: &str = ".bellows-graph .crossing .wire{stroke-dasharray:2 3}";
+
+/// Whether a picture stands alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A file, or a part of a document: it has its own style.
+    Alone,
+    /// A part of a live page, which has the style and tells apps and links apart by their positions in the graph.
+    Live,
+}
+
 /// Draws the network as SVG; `None` if it has too many apps or links for a layout.
 pub fn svg(graph: &Graph) -> Option<String> {
+    draw(graph, Form::Alone)
+}
+
+/// Draws the network as SVG for a page that changes the picture while it is shown; `None` if it has too many apps or
+/// links for a layout.
+///
+/// The picture is that of [`svg()`] without its style, which [`style`] returns, and without tooltips. Each app's group has
+/// the attribute `data-app` with its position in [`Graph::apps`]; each link's group and its labels have `data-link` with
+/// the position in [`Graph::links`]. The texts of labels and notes are those that the caller has given: they reserve the
+/// room for later ones.
+pub fn live(graph: &Graph) -> Option<String> {
+    draw(graph, Form::Live)
+}
+
+/// The style of all pictures, in both colour schemes.
+pub fn style() -> String {
+    format!(
+        "{ROOT} text{{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,\
+         sans-serif;font-size:10px}}{ROOT} .title{{font-size:15px;font-weight:600}}{ROOT} .name{{font-size:13px;font-weight:bold}}\
+         {ROOT} .kind{{font-size:11px}}{ROOT} .middle{{text-anchor:middle}}{ROOT} .end{{text-anchor:end}}\
+         {ROOT} .wire{{fill:none;stroke-width:1.5}}{ROOT} .gap{{fill:none;stroke-width:5.5}}\
+         {ROOT} .back .wire{{stroke-dasharray:5 3}}{ROOT} .app rect{{stroke-width:1.2}}\n{}\n\
+         @media (prefers-color-scheme:dark){{{}}}",
+        LIGHT.rules(),
+        DARK.rules(),
+    )
+}
+
+fn draw(graph: &Graph, form: Form) -> Option<String> {
     let ports = Ports::of(graph);
     let drawing = Drawing::of(graph, &ports)?;
     let linked = Linked::of(&ports);
     let mut out = String::new();
     let Drawing { width, height, .. } = drawing;
     let title = escaped(graph.title.as_deref().unwrap_or("App network"));
+    let role = if form == Form::Alone { "img" } else { "group" };
     let _ = writeln!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bellows-graph\" role=\"img\" width=\"{width}\" \
-         height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n<title>{title}</title>\n<desc>{}</desc>",
-        escaped(&description(graph, &ports)),
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bellows-graph\" role=\"{role}\" width=\"{width}\" \
+         height=\"{height}\" viewBox=\"0 0 {width} {height}\">",
     );
-    let _ = writeln!(
-        out,
-        "<style>{ROOT} text{{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,\
-         sans-serif;font-size:10px}}{ROOT} .title{{font-size:15px;font-weight:600}}{ROOT} .name{{font-size:13px;font-weight:bold}}\
-         {ROOT} .kind{{font-size:11px}}{ROOT} .middle{{text-anchor:middle}}{ROOT} .end{{text-anchor:end}}\
-         {ROOT} .wire{{fill:none;stroke-width:1.5}}{ROOT} .gap{{fill:none;stroke-width:5.5}}\
-         {ROOT} .back .wire{{stroke-dasharray:5 3}}{ROOT} .app rect{{stroke-width:1.2}}\n{}\n\
-         @media (prefers-color-scheme:dark){{{}}}</style>",
-        LIGHT.rules(),
-        DARK.rules(),
-    );
-    if drawing.frames.iter().any(|frame| frame.class == "worker") {
-        let _ = writeln!(out, "<style>{ROOT} .crossing .wire{{stroke-dasharray:2 3}}</style>");
+    if form == Form::Alone {
+        let description = escaped(&description(graph, &ports));
+        let _ = writeln!(out, "<title>{title}</title>\n<desc>{description}</desc>\n<style>{}</style>", style());
+        if drawing.frames.iter().any(|frame| frame.class == "worker") {
+            let _ = writeln!(out, "<style>{CROSSINGS}</style>");
+        }
     }
     let _ = writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>");
     if graph.title.is_some() {
@@ -651,14 +687,15 @@ pub fn svg(graph: &Graph) -> Option<String> {
         );
     }
     for path in &drawing.paths {
-        write_path(&mut out, graph, &ports, path);
+        write_path(&mut out, graph, &ports, path, form);
     }
     for (index, app) in drawing.apps.iter().enumerate() {
-        write_app(&mut out, graph, &ports, &linked, index, app);
+        write_app(&mut out, graph, &ports, &linked, index, app, form);
     }
-    for Label { rect, text, drops } in &drawing.labels {
+    for Label { edge, rect, text, drops } in &drawing.labels {
         let class = if *drops { " class=\"drops\"" } else { "" };
-        let _ = writeln!(out, "<text{class} x=\"{}\" y=\"{}\">{}</text>", rect.x, rect.y + 9, escaped(text));
+        let link = if form == Form::Live { format!(" data-link=\"{edge}\"") } else { String::new() };
+        let _ = writeln!(out, "<text{class}{link} x=\"{}\" y=\"{}\">{}</text>", rect.x, rect.y + 9, escaped(text));
     }
     out.push_str("</svg>\n");
     Some(out)
@@ -700,7 +737,7 @@ fn description(graph: &Graph, ports: &Ports) -> String {
     description + "."
 }
 
-fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path) {
+fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path, form: Form) {
     let edge = &graph.links[path.link.edge];
     let mut class = String::from("link");
     if graph.crosses(path.link) {
@@ -709,16 +746,21 @@ fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path) {
     if path.back {
         class.push_str(" back");
     }
-    if edge.drops.is_some() {
+    if edge.drops.is_some() && form == Form::Alone {
         class.push_str(" lossy");
     }
-    let title = [Some(ports.describe(graph, path.link, "->")), edge.label.clone(), edge.drops_text()];
-    let title = title.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let start = match form {
+        Form::Alone => {
+            let title = [Some(ports.describe(graph, path.link, "->")), edge.label.clone(), edge.drops_text()];
+            let title = title.into_iter().flatten().collect::<Vec<_>>().join(", ");
+            format!("><title>{}</title>", escaped(&title))
+        }
+        Form::Live => format!(" data-link=\"{}\">", path.link.edge),
+    };
     let data = path.data();
     let _ = writeln!(
         out,
-        "<g class=\"{class}\"><title>{}</title><path class=\"gap\" d=\"{data}\"/><path class=\"wire\" d=\"{data}\"/>",
-        escaped(&title)
+        "<g class=\"{class}\"{start}<path class=\"gap\" d=\"{data}\"/><path class=\"wire\" d=\"{data}\"/>",
     );
     let (x, y) = path.strokes.last().map_or(path.start, |stroke| stroke.end());
     let _ = write!(out, "<path class=\"tip\" d=\"M{x} {y}l-{ARROW} -4v8z\"/>");
@@ -728,7 +770,7 @@ fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path) {
     out.push_str("</g>\n");
 }
 
-fn write_app(out: &mut String, graph: &Graph, ports: &Ports, linked: &Linked, index: usize, app: &AppBox) {
+fn write_app(out: &mut String, graph: &Graph, ports: &Ports, linked: &Linked, index: usize, app: &AppBox, form: Form) {
     let node = &graph.apps[index];
     let texts = Texts::of(graph, ports, index);
     let mut class = String::from("app");
@@ -744,11 +786,13 @@ fn write_app(out: &mut String, graph: &Graph, ports: &Ports, linked: &Linked, in
         [&node.name, &node.kind, node.note.as_ref().unwrap_or(&node.kind)].map(String::as_str).to_vec();
     let title = if node.note.is_some() { &title[..] } else { &title[..2] };
     let Rect { x, y, width, height } = app.rect;
+    let start = match form {
+        Form::Alone => format!("><title>{}</title>", escaped(&title.join(", "))),
+        Form::Live => format!(" data-app=\"{index}\">"),
+    };
     let _ = writeln!(
         out,
-        "<g class=\"{class}\"><title>{}</title>\
-         <rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>",
-        escaped(&title.join(", ")),
+        "<g class=\"{class}\"{start}<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>",
     );
     let mut line = y + (height - texts.header_height()) / 2;
     for (text, class, line_height, size) in texts.lines() {

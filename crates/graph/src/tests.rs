@@ -339,6 +339,43 @@ fn the_svg_is_well_formed_and_has_every_name() {
     }
 }
 
+/// What is left of a picture without the attributes and elements in which the two forms differ.
+fn geometry(picture: &str) -> String {
+    let mut text = String::new();
+    let mut rest = picture;
+    while let Some(start) = rest.find('<') {
+        let (content, tag) = rest.split_at(start);
+        text += content;
+        let (tag, after) = tag.split_at(tag.find('>').unwrap() + 1);
+        rest = after;
+        let name = tag[1..].split([' ', '>']).next().unwrap();
+        if ["title", "desc", "style"].contains(&name) {
+            rest = &after[after.find(&format!("</{name}>")).unwrap() + name.len() + 3..];
+            continue;
+        }
+        let words = tag.split(' ').filter(|word| !word.starts_with("data-") && !word.starts_with("role="));
+        text += words.collect::<Vec<_>>().join(" ").trim_end_matches('>');
+    }
+    text.replace(" lossy\"", "\"").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_live_picture_is_the_picture_with_its_apps_and_links_numbered() {
+    for graph in random_graphs(10).chain(framed_graphs(5)) {
+        let (alone, live) = (svg(&graph).unwrap(), live(&graph).unwrap());
+        assert_eq!(geometry(&live), geometry(&alone));
+        let numbers = |attribute: &str| -> Vec<usize> {
+            let values = live.split(attribute).skip(1).map(|rest| rest.split('"').next().unwrap());
+            values.map(|number| number.parse().unwrap()).collect()
+        };
+        assert_eq!(numbers("data-app=\""), (0..graph.apps.len()).collect::<Vec<_>>());
+        let groups = live.lines().filter(|line| line.starts_with("<g class=\"link")).count();
+        assert_eq!(groups, alone.lines().filter(|line| line.starts_with("<g class=\"link")).count());
+        assert!(numbers("data-link=\"").iter().all(|link| *link < graph.links.len()));
+        assert!(!live.contains("<style") && style().contains(".bellows-graph .wire"));
+    }
+}
+
 /// Runs `dot` and returns its output, or prints a note if it is not installed.
 fn graphviz(test: &str, source: &str) -> Option<std::process::Output> {
     let child =

@@ -9,7 +9,10 @@
 //! | [`health`] | whether a network runs, in one word with its reasons |
 //! | [`events`] | what happened to networks: the events that they keep in files |
 //! | [`accounting`] | the cost of each app |
+//! | [`baseline`] | the counters at `bellows clear`, which later readers subtract |
 //! | [`compounds`] | the cost of compound apps: the sums of their parts |
+//! | [`picture`] | networks as graphs to draw |
+//! | [`reports`] | counters, costs and latencies as JSON |
 //! | [`placing`] | proposals for the workers of apps, from their costs |
 //! | [`processors`] | the machine's processors, and those that handle interrupts of interfaces |
 //! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
@@ -37,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod baseline;
 pub mod compounds;
 pub mod control;
 mod error;
@@ -45,8 +49,10 @@ pub mod health;
 pub mod hot;
 pub mod journey;
 pub mod networks;
+pub mod picture;
 pub mod placing;
 pub mod processors;
+pub mod reports;
 pub mod slow_log;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use bellows_apps::mac_table::requests::Request;
+use bellows_inspect::baseline;
 use bellows_inspect::networks::{self, Sample, State};
 use clap::Args;
 use serde_json::json;
 
-use crate::baseline;
 use crate::command_error::CommandError;
 use crate::commands::show::mac;
 use crate::subcommand::{Execute, Program};

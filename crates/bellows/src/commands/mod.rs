@@ -16,6 +16,7 @@ subcommands! {
         Show(show),
         Top(top),
         Metrics(metrics),
+        Web(web),
         Trace(trace),
         Tap(tap),
         Route(route),

@@ -10,6 +10,7 @@ use std::thread;
 
 use bellows_config::{AssignError, Assignment, NetworkFiles, nearest};
 use bellows_engine::MAIN;
+use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::placing::{Costs, Plan};
 use bellows_inspect::processors::{Machine, list};
@@ -19,7 +20,6 @@ use clap::Args;
 use self::expectation::Expectation;
 use self::processors::Choice;
 use self::view::{Comparison, View};
-use crate::baseline::Since;
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;

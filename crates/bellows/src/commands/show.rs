@@ -17,7 +17,8 @@ mod vhost;
 use std::process::ExitCode;
 
 use bellows_config::nearest;
-use bellows_inspect::networks::{self, Hang, Obstacle, Sample, State};
+use bellows_inspect::networks::{self, Obstacle, Sample, State};
+use bellows_inspect::reports::{self, Subject};
 use bellows_inspect::text::sanitize;
 use bellows_observe::{RuntimeDir, Snapshot};
 use clap::Args;
@@ -203,13 +204,7 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
             Some(Part::Links) => json!({ "links": counters.links }),
             Some(Part::Errors) => json!({ "errors": errors(counters) }),
             Some(Part::Config) => json!({ "source": counters.source, "config": config }),
-            _ => {
-                let mut value = json!(counters);
-                value["config"] = json!(config);
-                value["failed"] = json!(networks::failed(counters));
-                value["hang"] = json!(Hang::of(&sample).filter(|_| state == State::Running));
-                value
-            }
+            _ => reports::counters(&Subject { name: name.clone(), user: user.clone(), state }, &sample, config),
         };
         value["name"] = json!(name);
         value["user"] = json!(user);

@@ -11,8 +11,7 @@ use std::time::Duration;
 use bellows_inspect::networks::{self, State};
 use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Row, Slow, Span, Suspect, Usual, rows, slowest,
-    suspects, trace,
+    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Of, Report, Row, Slow, Span, Worker, rows, trace,
 };
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Event, Passage, Recording, Track};
@@ -75,11 +74,11 @@ impl Execute for Arguments {
         })?;
         let last = self.last.map(Duration::from).or(self.export.is_none().then_some(DEFAULT_SPAN));
         let state = networks::state(&runtime_dir);
-        let view = View::of(name, user, state, recording.tracks(), last);
+        let report = Report::of(name, user, state, recording.tracks(), last);
         let text = match &self.export {
-            Some(file) => return view.export(file, &runtime_dir),
-            None if self.json => format!("{:#}\n", view.json(&self)),
-            None => view.render(&self, terminal::stdout_is_rich()),
+            Some(file) => return export(&report, file, &runtime_dir),
+            None if self.json => format!("{:#}\n", report.json(self.slowest, self.all)),
+            None => render(&report, &self, terminal::stdout_is_rich()),
         };
         terminal::print(&text)?;
         Ok(ExitCode::SUCCESS)
@@ -90,253 +89,139 @@ impl Execute for Arguments {
     }
 }
 
-/// The recording of one worker.
-struct Worker {
-    name: String,
-    /// The part of the recording within the time span.
-    history: History,
-    /// The usual times in the whole recording.
-    usual: Usual,
-    /// The events within the time span.
-    events: Vec<Event>,
+/// A worker's name in a sentence; empty if it is the only one.
+fn on(report: &Report, worker: &str) -> String {
+    if report.workers.len() == 1 { String::new() } else { format!("{}, ", sanitize(worker)) }
 }
 
-/// The report on a recording.
-struct View {
-    name: String,
-    user: String,
-    state: State,
-    workers: Vec<Worker>,
-    /// The start of the time span.
-    start: u64,
+fn export(report: &Report, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
+    let pid = networks::open(runtime_dir.for_reading())?.directory().pid;
+    let workers: Vec<(&str, &History)> =
+        report.workers.iter().map(|worker| (&*worker.name, &worker.history)).collect();
+    let text = trace(&workers, &report.name, pid);
+    if file == Path::new("-") {
+        terminal::print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    fs::write(file, text).map_err(|error| {
+        CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display()))
+    })?;
+    let seconds = report.span().map_or(0, Span::nanos);
+    terminal::notice(&format!(
+        "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
+        plural(report.breaths(), "breath"),
+        span(Duration::from_nanos(seconds)),
+        file.display()
+    ));
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Something of a worker, as JSON.
-#[derive(Serialize)]
-struct Of<'a, T> {
-    worker: &'a str,
-    #[serde(flatten)]
-    what: T,
+fn render(report: &Report, arguments: &Arguments, rich: bool) -> String {
+    let Some(seen) = report.span() else {
+        return format!("{}: nothing has been recorded yet\n", report.name);
+    };
+    let mut text = head(report, seen) + "\n";
+    for Worker { name, history, .. } in &report.workers {
+        let recorded = plural(history.breaths.len() as u64, "breath");
+        text += "\n";
+        if report.workers.len() > 1 {
+            let _ = writeln!(text, "worker {}: {recorded} recorded", sanitize(name));
+        }
+        text += &table(&rows(history, seen)).render(rich);
+    }
+    if report.breaths() > 0 && arguments.slowest > 0 {
+        text += &describe_slowest(report, arguments.slowest);
+        text += &describe_suspects(report, rich);
+    }
+    if arguments.all {
+        text += &list(report);
+    }
+    text
 }
 
-impl Worker {
-    fn of(track: Track) -> Worker {
-        let history = History::of(&track.events);
-        Worker { name: track.worker, usual: Usual::of(&history), history, events: track.events }
-    }
-
-    fn all<T>(&self, items: Vec<T>) -> impl Iterator<Item = Of<'_, T>> {
-        items.into_iter().map(|what| Of { worker: &self.name, what })
-    }
+fn head(report: &Report, seen: Span) -> String {
+    let recorded = plural(report.breaths(), "breath");
+    let state = match report.state {
+        State::Running => "running",
+        State::Stopped => "stopped",
+        State::Crashed => "crashed",
+    };
+    let age = match clock::unix_ns().saturating_sub(seen.end) {
+        age if age > 1_000_000_000 => format!(", {} ago", span(Duration::from_nanos(age))),
+        _ => String::new(),
+    };
+    format!(
+        "{} ({state}): {recorded} recorded in {}, until {} UTC{age}",
+        report.name,
+        span(Duration::from_nanos(seen.nanos())),
+        moment(seen.end),
+    )
 }
 
-/// The first and the last of some spans together.
-fn extent(spans: impl Iterator<Item = Span>) -> Option<Span> {
-    spans.reduce(|one, other| Span { start: one.start.min(other.start), end: one.end.max(other.end) })
+fn describe_slowest(report: &Report, most: usize) -> String {
+    let slow = report.slowest(most);
+    let took = |slow: &Of<'_, Slow>| nanos(slow.what.nanos);
+    let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
+    let median = |worker: &Worker| match report.workers.len() {
+        1 => nanos(worker.usual.busy.breath),
+        _ => format!("{} for {}", nanos(worker.usual.busy.breath), sanitize(&worker.name)),
+    };
+    let medians: Vec<String> = report.workers.iter().map(median).collect();
+    let mut text =
+        format!("\nthe slowest breaths (the median of those that move packets is {}):\n", medians.join(", "));
+    for slow in &slow {
+        let on = on(report, slow.worker);
+        let _ = writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start), why(&slow.what));
+    }
+    text
 }
 
-impl View {
-    /// A report on the last part of these recordings, or on all of it.
-    fn of(name: String, user: String, state: State, tracks: Vec<Track>, last: Option<Duration>) -> View {
-        let mut workers: Vec<Worker> = tracks.into_iter().map(Worker::of).collect();
-        let end = extent(workers.iter().filter_map(|worker| worker.history.span())).map_or(0, |span| span.end);
-        let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
-        for Worker { history, events, .. } in &mut workers {
-            history.forget_before(start);
-            events.retain(|event| event.start.saturating_add(event.duration) >= start);
-        }
-        View { name, user, state, workers, start }
+/// The causes of all slow breaths.
+fn describe_suspects(report: &Report, rich: bool) -> String {
+    let suspects = report.suspects();
+    let all: u64 = suspects.iter().map(|suspect| suspect.what.breaths).sum();
+    if all == 0 {
+        return String::new();
     }
-
-    /// The length of the time span, as far as the recordings cover it.
-    fn span(&self) -> Option<Span> {
-        let seen = extent(self.workers.iter().filter_map(|worker| worker.history.span()))?;
-        Some(seen.within(Span { start: self.start, end: seen.end }))
-    }
-
-    /// The number of recorded breaths.
-    fn breaths(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.history.breaths.len() as u64).sum()
-    }
-
-    /// A worker's name in a sentence; empty if it is the only one.
-    fn on(&self, worker: &str) -> String {
-        if self.workers.len() == 1 { String::new() } else { format!("{}, ", sanitize(worker)) }
-    }
-
-    /// The slowest breaths of all workers, in descending order.
-    fn slowest(&self, most: usize) -> Vec<Of<'_, Slow>> {
-        let of = |worker: &Worker| slowest(&worker.history, &worker.usual, most);
-        let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
-        all.sort_by_key(|slow| Reverse(slow.what.nanos));
-        all.truncate(most);
-        all
-    }
-
-    /// The causes of all slow breaths of all workers, most frequent first.
-    fn suspects(&self) -> Vec<Of<'_, Suspect>> {
-        let of = |worker: &Worker| suspects(&worker.history, &worker.usual);
-        let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
-        all.sort_by_key(|suspect| Reverse(suspect.what.breaths));
-        all
-    }
-
-    fn export(&self, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
-        let pid = networks::open(runtime_dir.for_reading())?.directory().pid;
-        let workers: Vec<(&str, &History)> =
-            self.workers.iter().map(|worker| (&*worker.name, &worker.history)).collect();
-        let text = trace(&workers, &self.name, pid);
-        if file == Path::new("-") {
-            terminal::print(&text)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        fs::write(file, text).map_err(|error| {
-            CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display()))
-        })?;
-        let seconds = self.span().map_or(0, Span::nanos);
-        terminal::notice(&format!(
-            "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
-            plural(self.breaths(), "breath"),
-            span(Duration::from_nanos(seconds)),
-            file.display()
-        ));
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn json(&self, arguments: &Arguments) -> Value {
-        let span = self.span();
-        let rows = |worker: &Worker| span.map_or_else(Vec::new, |span| rows(&worker.history, span));
-        let spans: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect();
-        let medians = self.workers.iter();
-        let medians: Vec<Value> =
-            medians.map(|worker| json!({"name": worker.name, "median_ns": worker.usual.busy.breath})).collect();
-        let mut value = json!({
-            "name": self.name,
-            "user": self.user,
-            "state": self.state,
-            "start": span.map(|span| span.start),
-            "nanos": span.map_or(0, Span::nanos),
-            "median_ns": self.workers.first().map(|first| first.usual.busy.breath),
-            "workers": medians,
-            "spans": spans,
-            "slowest": self.slowest(arguments.slowest),
-            "suspects": self.suspects(),
-        });
-        if arguments.all {
-            let events = self.workers.iter().flat_map(|worker| worker.all(worker.events.iter().collect()));
-            let events: Vec<Of<'_, &Event>> = events.collect();
-            value["events"] = json!(events);
-        }
-        value
-    }
-
-    fn render(&self, arguments: &Arguments, rich: bool) -> String {
-        let Some(seen) = self.span() else {
-            return format!("{}: nothing has been recorded yet\n", self.name);
-        };
-        let mut text = self.head(seen) + "\n";
-        for Worker { name, history, .. } in &self.workers {
-            let recorded = plural(history.breaths.len() as u64, "breath");
-            text += "\n";
-            if self.workers.len() > 1 {
-                let _ = writeln!(text, "worker {}: {recorded} recorded", sanitize(name));
-            }
-            text += &table(&rows(history, seen)).render(rich);
-        }
-        if self.breaths() > 0 && arguments.slowest > 0 {
-            text += &self.describe_slowest(arguments.slowest);
-            text += &self.describe_suspects(rich);
-        }
-        if arguments.all {
-            text += &self.list();
-        }
-        text
-    }
-
-    fn head(&self, seen: Span) -> String {
-        let recorded = plural(self.breaths(), "breath");
-        let state = match self.state {
-            State::Running => "running",
-            State::Stopped => "stopped",
-            State::Crashed => "crashed",
-        };
-        let age = match clock::unix_ns().saturating_sub(seen.end) {
-            age if age > 1_000_000_000 => format!(", {} ago", span(Duration::from_nanos(age))),
-            _ => String::new(),
-        };
-        format!(
-            "{} ({state}): {recorded} recorded in {}, until {} UTC{age}",
-            self.name,
-            span(Duration::from_nanos(seen.nanos())),
-            moment(seen.end),
-        )
-    }
-
-    fn describe_slowest(&self, most: usize) -> String {
-        let slow = self.slowest(most);
-        let took = |slow: &Of<'_, Slow>| nanos(slow.what.nanos);
-        let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
-        let median = |worker: &Worker| match self.workers.len() {
-            1 => nanos(worker.usual.busy.breath),
-            _ => format!("{} for {}", nanos(worker.usual.busy.breath), sanitize(&worker.name)),
-        };
-        let medians: Vec<String> = self.workers.iter().map(median).collect();
-        let mut text =
-            format!("\nthe slowest breaths (the median of those that move packets is {}):\n", medians.join(", "));
-        for slow in &slow {
-            let on = self.on(slow.worker);
-            let _ = writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start), why(&slow.what));
-        }
-        text
-    }
-
-    /// The causes of all slow breaths.
-    fn describe_suspects(&self, rich: bool) -> String {
-        let suspects = self.suspects();
-        let all: u64 = suspects.iter().map(|suspect| suspect.what.breaths).sum();
-        if all == 0 {
-            return String::new();
-        }
-        let mut table = Table::new(&[
-            ("MADE SLOW BY", Align::Left),
-            ("BREATHS", Align::Right),
-            ("SHARE", Align::Right),
-            ("USUAL SHARE OF THE TIME", Align::Right),
+    let mut table = Table::new(&[
+        ("MADE SLOW BY", Align::Left),
+        ("BREATHS", Align::Right),
+        ("SHARE", Align::Right),
+        ("USUAL SHARE OF THE TIME", Align::Right),
+    ]);
+    for Of { worker, what: suspect } in suspects.iter().take(MAX_CAUSES) {
+        let share = suspect.breaths as f64 / all as f64;
+        table.row([
+            format!("{}{}", on(report, worker), name(&suspect.cause)),
+            count(suspect.breaths),
+            percent(share),
+            percent(suspect.usual_share),
         ]);
-        for Of { worker, what: suspect } in suspects.iter().take(MAX_CAUSES) {
-            let share = suspect.breaths as f64 / all as f64;
-            table.row([
-                format!("{}{}", self.on(worker), name(&suspect.cause)),
-                count(suspect.breaths),
-                percent(share),
-                percent(suspect.usual_share),
-            ]);
-        }
-        format!(
-            "\n{} took more than twice the median:\n{}\
-             Delays from outside the apps, such as other processes, hit each app by its usual share of the time.\n",
-            plural(all, "breath"),
-            table.render(rich)
-        )
     }
+    format!(
+        "\n{} took more than twice the median:\n{}\
+         Delays from outside the apps, such as other processes, hit each app by its usual share of the time.\n",
+        plural(all, "breath"),
+        table.render(rich)
+    )
+}
 
-    fn list(&self) -> String {
-        let mut departures = HashMap::new();
-        for Worker { name, history, .. } in &self.workers {
-            let crossed = history.breaths.iter().flat_map(|breath| &breath.crossed).filter(|crossed| !crossed.arrived);
-            departures.extend(crossed.map(|crossed| (crossed.passage.mark, (&**name, crossed.at))));
-        }
-        let mut events: Vec<(u64, String)> = Vec::new();
-        for Worker { name, history, .. } in &self.workers {
-            let on = self.on(name);
-            let breaths = history.breaths.iter();
-            events.extend(breaths.map(|breath| (breath.span.start, describe_breath(breath, &on, &departures))));
-            let incidents = history.incidents.iter();
-            events.extend(incidents.map(|(at, incident)| (at.start, describe_incident(*at, incident, &on))));
-        }
-        events.sort_by_key(|(start, _)| *start);
-        events.into_iter().fold("\n".to_owned(), |text, (_, event)| text + &event)
+fn list(report: &Report) -> String {
+    let mut departures = HashMap::new();
+    for Worker { name, history, .. } in &report.workers {
+        let crossed = history.breaths.iter().flat_map(|breath| &breath.crossed).filter(|crossed| !crossed.arrived);
+        departures.extend(crossed.map(|crossed| (crossed.passage.mark, (&**name, crossed.at))));
     }
+    let mut events: Vec<(u64, String)> = Vec::new();
+    for Worker { name, history, .. } in &report.workers {
+        let on = on(report, name);
+        let breaths = history.breaths.iter();
+        events.extend(breaths.map(|breath| (breath.span.start, describe_breath(breath, &on, &departures))));
+        let incidents = history.incidents.iter();
+        events.extend(incidents.map(|(at, incident)| (at.start, describe_incident(*at, incident, &on))));
+    }
+    events.sort_by_key(|(start, _)| *start);
+    events.into_iter().fold("\n".to_owned(), |text, (_, event)| text + &event)
 }
 
 /// The cause of a slow breath, in words.
@@ -507,15 +392,15 @@ mod tests {
     use bellows_observe::timeline::What;
     use proptest::prelude::*;
 
-    fn view(events: &[Event]) -> View {
+    fn view(events: &[Event]) -> Report {
         view_of(&[("main", events)])
     }
 
-    fn view_of(tracks: &[(&str, &[Event])]) -> View {
+    fn view_of(tracks: &[(&str, &[Event])]) -> Report {
         let track =
             |(worker, events): &(&str, &[Event])| Track { worker: (*worker).to_owned(), events: events.to_vec() };
         let tracks: Vec<Track> = tracks.iter().map(track).collect();
-        let mut view = View::of("router".to_owned(), "ada".to_owned(), State::Crashed, tracks, None);
+        let mut view = Report::of("router".to_owned(), "ada".to_owned(), State::Crashed, tracks, None);
         view.start = 1_000_000_000;
         view.workers.iter_mut().for_each(|worker| worker.history.forget_before(view.start));
         view
@@ -537,7 +422,7 @@ mod tests {
                 breath.push(event(start + 70_000, 0, What::Reload { dropped: 3 }));
             }
         });
-        let text = view(&events).render(&arguments(false), false);
+        let text = render(&view(&events), &arguments(false), false);
         for part in [
             "router (crashed): 20,000 breaths recorded in 2.00 s, until 00:00:02.999901 UTC, ",
             "00:00:01.000    10,000  ~1.00 M  1.00 µs  60.0 µs       0   0.0 %        0  reload (3 packets dropped)",
@@ -556,11 +441,11 @@ mod tests {
     fn all_events_are_listed_if_asked_for() {
         let mut events = recorded(2, |_, _| {});
         events.push(event(1_000_150_000, 0, What::Panic { app: "sink".into() }));
-        let text = view(&events).render(&arguments(true), false);
+        let text = render(&view(&events), &arguments(true), false);
         let listed =
             "00:00:01.000100  breath 1.00 µs (1 in 100)\n00:00:01.000100    pull source  300 ns, 128 packets\n";
         assert!(text.contains(listed) && text.contains("  panic of sink\n"), "{text}");
-        assert_eq!(view(&[]).render(&arguments(true), false), "router: nothing has been recorded yet\n");
+        assert_eq!(render(&view(&[]), &arguments(true), false), "router: nothing has been recorded yet\n");
     }
 
     #[test]
@@ -575,7 +460,7 @@ mod tests {
             event(1_000_001_900, 81_000, What::Breath { every: 0, slow: false, caused: true }),
         ];
         let view = view_of(&[("main", &main), ("disk", &disk)]);
-        let text = view.render(&arguments(true), false);
+        let text = render(&view, &arguments(true), false);
         for part in [
             "router (crashed): 101 breaths recorded in 9.9 ms, until",
             "\nworker main: 100 breaths recorded\nFROM",
@@ -588,7 +473,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        let json = view.json(&arguments(true));
+        let json = view.json(2, true);
         assert_eq!(json["workers"][1], json!({"name": "disk", "median_ns": 81_000}));
         assert_eq!((&json["slowest"][0]["worker"], &json["slowest"][0]["nanos"]), (&json!("disk"), &json!(81_000)));
         let of = |what: &str| -> Vec<&Value> {
@@ -605,7 +490,7 @@ mod tests {
         #[test]
         fn any_recording_can_be_printed(events in any_events()) {
             let view = view(&events);
-            let text = view.render(&arguments(true), false) + &view.json(&arguments(true)).to_string();
+            let text = render(&view, &arguments(true), false) + &view.json(2, true).to_string();
             prop_assert!(!text.contains('\u{1b}'), "{text}");
         }
     }

@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{self, Change, Sample};
 use bellows_observe::Observer;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::baseline::Since;
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, Key, Screen};

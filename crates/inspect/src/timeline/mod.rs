@@ -6,6 +6,7 @@
 //! since the engine subtracts the cost of reading the clock.
 
 mod export;
+mod report;
 mod slowest;
 mod summary;
 
@@ -15,6 +16,7 @@ use bellows_observe::timeline::{Event, Passage, What};
 use serde::Serialize;
 
 pub use export::trace;
+pub use report::{Of, Report, Worker};
 pub use slowest::{Cause, ComparedCall, Slow, Suspect, Usual, slowest, suspects};
 pub use summary::{Row, rows};
 

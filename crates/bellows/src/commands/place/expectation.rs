@@ -1,12 +1,12 @@
 //! The expected costs of the placement that was written last, kept in the folder of the run.
 
+use bellows_inspect::baseline;
 use bellows_inspect::networks::Sample;
 use bellows_inspect::placing::Plan;
 use bellows_observe::RuntimeDir;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::baseline;
 use crate::command_error::CommandError;
 
 /// The file's name. It disappears with the folder when the run ends.

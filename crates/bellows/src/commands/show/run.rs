@@ -6,16 +6,17 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellows_inspect::baseline::Since;
 use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
 use bellows_inspect::compounds::{self, CompoundCost};
 use bellows_inspect::networks::{self, Change, Sample, State};
+use bellows_inspect::reports::{self, Subject};
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Part;
 use super::advice::Advice;
-use crate::baseline::Since;
 use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, plural, scaled, span};
@@ -129,14 +130,6 @@ struct View {
 }
 
 impl View {
-    /// The share of the time spent in apps, from 0 to 1, estimated from the samples.
-    fn in_apps(&self) -> Option<f64> {
-        let counters = &self.change.after.counters;
-        let workers = counters.workers.len().max(1) as f64;
-        let ticks = counters.ticks_per_second as f64 * self.change.seconds() * workers;
-        (self.sampled() > 0 && ticks >= 1.0).then(|| (self.accounts.clocks / ticks).min(1.0))
-    }
-
     /// Sampled breaths.
     fn sampled(&self) -> u64 {
         self.change.engine_total("sampled_breaths")
@@ -150,39 +143,13 @@ impl View {
     }
 
     fn json(&self, options: &Options) -> Value {
-        let change = &self.change;
-        let busiest = change.busiest_link();
-        let mut value = json!({
-            "name": self.name,
-            "user": self.user,
-            "state": self.state,
-            "schedule": change.after.counters.schedule,
-            "since": change.before.at,
-            "cleared": self.cleared,
-            "seconds": change.seconds(),
-            "ticks_per_second": change.after.counters.ticks_per_second,
-            "breaths": change.engine_total("breaths"),
-            "idle_breaths": change.engine_total("idle_breaths"),
-            "sampled_breaths": self.sampled(),
-            "sleeps": change.engine_total("sleeps"),
-            "asleep": change.asleep(),
-            "in_apps": self.in_apps(),
-            "packets_per_second": busiest.packets,
-            "bits_per_second": busiest.bits,
-            "drops_per_second": self.drops(),
-            "workers": change.workers().collect::<Vec<_>>(),
-            "compounds": compounds::costs(change, &self.accounts),
-            "rows": self.rows(options).into_iter().map(row_json).collect::<Vec<_>>(),
-        });
+        let View { name, user, state, cleared, change, accounts, .. } = self;
+        let subject = Subject { name: name.clone(), user: user.clone(), state: *state };
+        let mut value = reports::costs(&subject, *cleared, change, accounts, &self.rows(options));
         if let Some(advice) = &self.advice {
             value["advice"] = advice.json();
         }
         value
-    }
-
-    /// Dropped packets a second, for any reason.
-    fn drops(&self) -> f64 {
-        self.change.per_second(self.change.before.counters.dropped(), self.change.after.counters.dropped())
     }
 
     fn render(&self, options: &Options, rich: bool) -> String {
@@ -220,12 +187,12 @@ impl View {
             counters.pid,
             counters.schedule,
             scaled(change.engine("breaths")),
-            known(self.in_apps(), percent),
+            known(reports::in_apps(&self.change, &self.accounts), percent),
             percent(change.asleep()),
             scaled(change.engine("sleeps")),
             packet_rate(busiest.packets),
             bit_rate(busiest.bits),
-            packet_rate(self.drops()),
+            packet_rate(reports::drops_per_second(&self.change)),
         ) + &networks::workers(change)
     }
 
@@ -256,17 +223,6 @@ impl View {
         }
         text + "\n"
     }
-}
-
-fn row_json(row: &Row) -> Value {
-    let mut value = json!(row);
-    value["clocks_per_packet"] = json!(row.sampled.clocks_per_packet());
-    value["clocks_per_call"] = json!(row.sampled.clocks_per_call());
-    value["packets_per_call"] = json!(row.packets_per_call());
-    value["instructions_per_cycle"] = json!(row.sampled.instructions_per_cycle());
-    let events = row.sampled.events.keys().map(|event| (event.clone(), json!(row.sampled.per_packet(event))));
-    value["events_per_packet"] = Value::Object(events.collect());
-    value
 }
 
 /// The order and headings of events. Other events follow, under their own names.
@@ -382,6 +338,7 @@ mod tests {
     use bellows_inspect::testing::{SINK, any_apps, app, second};
     use bellows_observe::AppCounts;
     use proptest::prelude::*;
+    use serde_json::json;
 
     fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> View {
         let change = second(before, after);

@@ -9,12 +9,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use bellows_engine::Reloaded;
-use bellows_inspect::networks::Sample;
 use bellows_observe::{AppCounts, Gone, Histogram, LinkCounts, RuntimeDir, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::command_error::CommandError;
+use crate::InspectError;
+use crate::networks::Sample;
 
 /// The file's name.
 const FILE: &str = "baseline";
@@ -149,11 +149,11 @@ fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Result<Option<Sample>, String
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(runtime_dir: &RuntimeDir, sample: &Sample) -> Result<(), CommandError> {
+pub fn write(runtime_dir: &RuntimeDir, sample: &Sample) -> Result<(), InspectError> {
     let value = json!({"at": sample.at, "counters": sample.counters});
     replace(runtime_dir, FILE, &value).map_err(|error| {
         let file = runtime_dir.file(FILE);
-        CommandError::Failed(format!(
+        InspectError::Failed(format!(
             "cannot write {}: {error}; check that the disk has room and that the run still exists",
             file.display()
         ))

@@ -1,0 +1,133 @@
+//! All that a timeline has to say, of all workers: the numbers that the command prints and other readers show.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use bellows_observe::timeline::{Event, Track};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{History, Slow, Span, Suspect, Usual, rows, slowest, suspects};
+use crate::networks::State;
+
+/// The recording of one worker.
+pub struct Worker {
+    /// Its name.
+    pub name: String,
+    /// The part of the recording within the time span.
+    pub history: History,
+    /// The usual times in the whole recording.
+    pub usual: Usual,
+    /// The events within the time span.
+    pub events: Vec<Event>,
+}
+
+/// The report on a recording.
+pub struct Report {
+    /// The network's name.
+    pub name: String,
+    /// Its user.
+    pub user: String,
+    /// Its state.
+    pub state: State,
+    /// Its workers.
+    pub workers: Vec<Worker>,
+    /// The start of the time span.
+    pub start: u64,
+}
+
+/// Something of a worker, as JSON.
+#[derive(Serialize)]
+pub struct Of<'a, T> {
+    /// The worker's name.
+    pub worker: &'a str,
+    /// What it is.
+    #[serde(flatten)]
+    pub what: T,
+}
+
+impl Worker {
+    fn of(track: Track) -> Worker {
+        let history = History::of(&track.events);
+        Worker { name: track.worker, usual: Usual::of(&history), history, events: track.events }
+    }
+
+    fn all<T>(&self, items: Vec<T>) -> impl Iterator<Item = Of<'_, T>> {
+        items.into_iter().map(|what| Of { worker: &self.name, what })
+    }
+}
+
+/// The first and the last of some spans together.
+fn extent(spans: impl Iterator<Item = Span>) -> Option<Span> {
+    spans.reduce(|one, other| Span { start: one.start.min(other.start), end: one.end.max(other.end) })
+}
+
+impl Report {
+    /// A report on the last part of these recordings, or on all of it.
+    pub fn of(name: String, user: String, state: State, tracks: Vec<Track>, last: Option<Duration>) -> Report {
+        let mut workers: Vec<Worker> = tracks.into_iter().map(Worker::of).collect();
+        let end = extent(workers.iter().filter_map(|worker| worker.history.span())).map_or(0, |span| span.end);
+        let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
+        for Worker { history, events, .. } in &mut workers {
+            history.forget_before(start);
+            events.retain(|event| event.start.saturating_add(event.duration) >= start);
+        }
+        Report { name, user, state, workers, start }
+    }
+
+    /// The length of the time span, as far as the recordings cover it.
+    pub fn span(&self) -> Option<Span> {
+        let seen = extent(self.workers.iter().filter_map(|worker| worker.history.span()))?;
+        Some(seen.within(Span { start: self.start, end: seen.end }))
+    }
+
+    /// The number of recorded breaths.
+    pub fn breaths(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.history.breaths.len() as u64).sum()
+    }
+
+    /// The slowest breaths of all workers, in descending order.
+    pub fn slowest(&self, most: usize) -> Vec<Of<'_, Slow>> {
+        let of = |worker: &Worker| slowest(&worker.history, &worker.usual, most);
+        let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
+        all.sort_by_key(|slow| Reverse(slow.what.nanos));
+        all.truncate(most);
+        all
+    }
+
+    /// The causes of all slow breaths of all workers, most frequent first.
+    pub fn suspects(&self) -> Vec<Of<'_, Suspect>> {
+        let of = |worker: &Worker| suspects(&worker.history, &worker.usual);
+        let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
+        all.sort_by_key(|suspect| Reverse(suspect.what.breaths));
+        all
+    }
+
+    /// The report as JSON, with this number of slowest breaths and, if wanted, with all events.
+    pub fn json(&self, most: usize, all: bool) -> Value {
+        let span = self.span();
+        let rows = |worker: &Worker| span.map_or_else(Vec::new, |span| rows(&worker.history, span));
+        let spans: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect();
+        let medians = self.workers.iter();
+        let medians: Vec<Value> =
+            medians.map(|worker| json!({"name": worker.name, "median_ns": worker.usual.busy.breath})).collect();
+        let mut value = json!({
+            "name": self.name,
+            "user": self.user,
+            "state": self.state,
+            "start": span.map(|span| span.start),
+            "nanos": span.map_or(0, Span::nanos),
+            "median_ns": self.workers.first().map(|first| first.usual.busy.breath),
+            "workers": medians,
+            "spans": spans,
+            "slowest": self.slowest(most),
+            "suspects": self.suspects(),
+        });
+        if all {
+            let events = self.workers.iter().flat_map(|worker| worker.all(worker.events.iter().collect()));
+            let events: Vec<Of<'_, &Event>> = events.collect();
+            value["events"] = json!(events);
+        }
+        value
+    }
+}

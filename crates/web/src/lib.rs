@@ -1,0 +1,25 @@
+//! A live page about the networks of a machine: the data that it shows, and the page itself.
+//!
+//! [`Site`] answers requests and knows no HTTP server: the caller gives it a method, a path, a query and a body, and
+//! passes on the [`Answer`]. While a page is open, one thread reads the counters' files of all networks once a second
+//! and keeps the figures of the last minutes; without a page nothing is read. Engines are asked over their control
+//! sockets only for what a person asks for: the states of apps, a trace, a tap and, if they are allowed, changes.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `site` | the paths, and the answer to each request |
+//! | `requests` | what the site asks of engines: states of apps, traces, taps, changes |
+//! | `monitor` | the networks and what happens to them, read while a page is open |
+//! | `live` | the figures of a network as JSON |
+//! | `history` | the figures of the last minutes |
+//! | [`assets`] | the page |
+#![forbid(unsafe_code)]
+
+pub mod assets;
+mod history;
+mod live;
+mod monitor;
+mod requests;
+mod site;
+
+pub use site::{Answer, Method, Options, Parameters, Route, Site};

@@ -1,0 +1,548 @@
+//! The networks of this machine and what happens to them, read from their files while a page is open.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bellows_inspect::accounting::{Accounts, Cost};
+use bellows_inspect::health::{self, Checkup};
+use bellows_inspect::networks::{self, Change, Sample, State};
+use bellows_inspect::text::{count, plural, sanitize};
+use bellows_observe::{AppCounts, Observer, RuntimeDir, Snapshot};
+use serde::Serialize;
+
+use crate::history::{AppFigures, Figures, History, LinkFigures};
+
+/// The interval at which counters are read.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time between the first two readings, short so that the page soon has rates.
+const FIRST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The time for which a page counts as open after its last request. A page in the background asks every ten seconds.
+const OPEN_FOR: Duration = Duration::from_secs(25);
+
+/// The minimum time over which clocks are compared: short spans have few samples.
+const COST_SPAN: Duration = Duration::from_secs(10);
+
+/// The maximum number of events that are kept of a network.
+const MAX_EVENTS: usize = 100;
+
+/// The maximum number of ended networks that are kept.
+const MAX_ENDED: usize = 50;
+
+/// What happened to a network.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Happening {
+    /// Milliseconds since the Unix epoch.
+    pub at: u64,
+    /// `running`, `restarted`, `reloaded`, `stopped`, `continued`, `failed`, `slow`, `dropping`, `crashed` or `ended`.
+    pub what: &'static str,
+    /// A sentence without a full stop.
+    pub text: String,
+}
+
+/// A network that is watched.
+pub struct Watched {
+    pub name: String,
+    pub user: String,
+    is_foreign: bool,
+    /// The process of its run.
+    pub pid: Option<u32>,
+    /// The state of its process; `None` once the run has ended.
+    pub state: Option<State>,
+    pub checkup: Option<Checkup>,
+    /// Why its counters cannot be read.
+    pub problem: Option<String>,
+    observer: Option<Observer>,
+    /// The counters of the last reading.
+    pub sample: Option<Sample>,
+    /// The growth since the reading before; `None` if there was none, or the network no longer runs.
+    pub change: Option<Change>,
+    /// The costs of the apps in the last seconds, in their order.
+    pub costs: Vec<Cost>,
+    /// Where the costs are from: the last and the next to last beginning of a span.
+    spans: [Option<Sample>; 2],
+    pub history: History,
+    pub events: VecDeque<Happening>,
+    /// A number for the apps and links: the same number means the same picture.
+    pub structure: u64,
+}
+
+/// The networks by name, those of this user first.
+pub type Networks = BTreeMap<(bool, String), Watched>;
+
+/// Reads the networks' counters while a page is open.
+pub struct Monitor {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    room: Mutex<Room>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Room {
+    networks: Networks,
+    /// The time of the last request of a page.
+    visited: Option<Instant>,
+    /// The time of the next reading, while a page is open.
+    next: Option<Instant>,
+    is_over: bool,
+}
+
+impl Shared {
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads at every interval while a page is open, until the monitor is dropped.
+    fn run(&self) {
+        let mut room = self.room();
+        while !room.is_over {
+            let now = Instant::now();
+            let is_open = room.visited.is_some_and(|visited| now.duration_since(visited) < OPEN_FOR);
+            room = match room.next.filter(|_| is_open) {
+                None => {
+                    // Nobody watches: forget everything, and read nothing.
+                    *room = Room::default();
+                    self.wake.wait(room).unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(next) if now < next => {
+                    self.wake.wait_timeout(room, next - now).unwrap_or_else(PoisonError::into_inner).0
+                }
+                Some(_) => {
+                    room.read();
+                    room.next = Some(now + INTERVAL);
+                    room
+                }
+            };
+        }
+    }
+}
+
+impl Room {
+    /// Reads all networks.
+    fn read(&mut self) {
+        let mut found = Vec::new();
+        for runtime_dir in RuntimeDir::all() {
+            let key = (runtime_dir.is_foreign(), runtime_dir.name());
+            found.push(key.clone());
+            self.networks.entry(key).or_insert_with(|| Watched::new(&runtime_dir)).read(&runtime_dir);
+        }
+        for (_, network) in self.networks.iter_mut().filter(|(key, _)| !found.contains(key)) {
+            network.end();
+        }
+        let ended = |(key, network): (&(bool, String), &Watched)| network.state.is_none().then(|| key.clone());
+        let ended: Vec<_> = self.networks.iter().filter_map(ended).collect();
+        for key in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
+            self.networks.remove(key);
+        }
+    }
+}
+
+impl Monitor {
+    /// A monitor that reads nothing before the first [`visit`](Monitor::visit).
+    ///
+    /// # Errors
+    /// If the system starts no thread.
+    pub fn start() -> std::io::Result<Monitor> {
+        let shared = Arc::new(Shared { room: Mutex::default(), wake: Condvar::new() });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("monitor".to_owned()).spawn(move || of_thread.run())?;
+        Ok(Monitor { shared, thread: Some(thread) })
+    }
+
+    /// Looks at the networks as they were read last. The monitor goes on reading for some seconds.
+    pub fn visit<T>(&self, look: impl FnOnce(&Networks) -> T) -> T {
+        let mut room = self.shared.room();
+        let now = Instant::now();
+        room.visited = Some(now);
+        if room.next.is_none() {
+            room.read();
+            room.next = Some(now + FIRST_INTERVAL);
+            self.shared.wake.notify_all();
+        }
+        look(&room.networks)
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.shared.room().is_over = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The time as browsers count it.
+fn milliseconds(nanos: u64) -> u64 {
+    nanos / 1_000_000
+}
+
+fn now_milliseconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+/// A number for the apps and links of a network, and for what decides where its picture cuts loops.
+fn structure(counters: &Snapshot) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    counters.workers.len().hash(&mut hasher);
+    for AppCounts { name, kind, worker, state, .. } in &counters.apps {
+        (name, kind, worker, matches!(&**state, "polling" | "slots")).hash(&mut hasher);
+    }
+    for link in &counters.links {
+        (&link.from, &link.to).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// The cost of each app, in the network's order.
+fn costs(change: &Change) -> Vec<Cost> {
+    let apps = change.after.counters.apps.len();
+    let Accounts { rows, clocks } = Accounts::of(change);
+    // Three rows for each app, and after all apps those of links between workers.
+    let each = rows.chunks(3).take(apps);
+    each.map(|rows| Accounts { rows: rows.to_vec(), clocks }.app(&rows[0].app)).collect()
+}
+
+impl Watched {
+    fn new(runtime_dir: &RuntimeDir) -> Watched {
+        Watched {
+            name: runtime_dir.name(),
+            user: runtime_dir.user(),
+            is_foreign: runtime_dir.is_foreign(),
+            pid: None,
+            state: None,
+            checkup: None,
+            problem: None,
+            observer: None,
+            sample: None,
+            change: None,
+            costs: Vec::new(),
+            spans: [None, None],
+            history: History::default(),
+            events: VecDeque::new(),
+            structure: 0,
+        }
+    }
+
+    /// Its name as it is found.
+    #[cfg(test)]
+    fn key(&self) -> (bool, String) {
+        (self.is_foreign, self.name.clone())
+    }
+
+    /// The network file as it was read.
+    pub fn config(&self) -> &str {
+        self.observer.as_ref().map_or("", |observer| &observer.directory().config)
+    }
+
+    /// Whether it is another user's.
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
+    fn note(&mut self, what: &'static str, text: String) {
+        if self.events.len() == MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(Happening { at: now_milliseconds(), what, text });
+    }
+
+    /// The run has ended and has removed its folder.
+    fn end(&mut self) {
+        if self.state.take().is_some() {
+            self.note("ended", format!("the run has ended (process {})", self.pid.unwrap_or(0)));
+            // Its counters are kept as they were read last.
+            self.observer = None;
+            self.change = None;
+            self.checkup = None;
+        }
+    }
+
+    /// Reads its state and its counters.
+    fn read(&mut self, runtime_dir: &RuntimeDir) {
+        let (pid, state) = (runtime_dir.pid(), networks::state(runtime_dir));
+        if self.pid != pid || self.state.is_none() {
+            let process = pid.unwrap_or(0);
+            match self.pid {
+                None => self.note("running", format!("first seen by this page (process {process})")),
+                Some(_) => self.note("restarted", format!("another run has begun (process {process})")),
+            }
+            self.pid = pid;
+            (self.observer, self.sample, self.change, self.spans) = (None, None, None, [None, None]);
+        }
+        let before = self.state.replace(state);
+        match (before, state) {
+            (Some(State::Running | State::Stopped) | None, State::Crashed) => {
+                self.note("crashed", "the process has ended without ending its run".to_owned());
+            }
+            (Some(State::Running), State::Stopped) => self.note("stopped", "the process is stopped".to_owned()),
+            (Some(State::Stopped), State::Running) => self.note("continued", "the process goes on".to_owned()),
+            _ => {}
+        }
+        let is_known = before == Some(State::Crashed) && state == State::Crashed && self.sample.is_some();
+        if is_known {
+            return;
+        }
+        if self.observer.is_none() {
+            match Observer::open(runtime_dir.for_reading()) {
+                Ok(observer) => (self.observer, self.problem) = (Some(observer), None),
+                Err(error) => {
+                    self.problem = Some(format!("its counters cannot be read: {}", sanitize(&error.to_string())))
+                }
+            }
+        }
+        if let Some(observer) = &mut self.observer {
+            let mut sample = Sample::take(observer);
+            if state == State::Crashed {
+                sample.at = sample.counters.engine("updated");
+            }
+            self.take(sample, state);
+        }
+        self.checkup = Some(health::checkup(runtime_dir, state, self.sample.as_ref()));
+    }
+
+    /// Takes the counters of a reading.
+    fn take(&mut self, sample: Sample, state: State) {
+        let before = self.sample.replace(sample.clone());
+        if let Some(before) = &before {
+            self.compare(&before.counters, &sample.counters);
+        }
+        let structure = structure(&sample.counters);
+        let is_other = std::mem::replace(&mut self.structure, structure) != structure;
+        if is_other {
+            self.spans = [None, None];
+        }
+        if state == State::Crashed {
+            self.change = None;
+            self.costs = costs(&Change::between(sample.beginning(), sample));
+            return;
+        }
+        self.costs = self.recent_costs(&sample);
+        self.change = before.map(|before| Change::between(before, sample));
+        if let Some(change) = &self.change {
+            self.history.add(figures(change, &self.costs), is_other);
+        }
+    }
+
+    /// The costs since the beginning of the last span of some seconds; for apps that were hardly sampled since then,
+    /// those since the run began.
+    fn recent_costs(&mut self, sample: &Sample) -> Vec<Cost> {
+        let [last, _] = &self.spans;
+        let span = COST_SPAN.as_nanos() as u64;
+        if last.as_ref().is_none_or(|last| sample.at.saturating_sub(last.at) >= span) {
+            self.spans.swap(0, 1);
+            self.spans[0] = Some(sample.clone());
+        }
+        let begin = self.spans[1].as_ref().or(self.spans[0].as_ref()).unwrap_or(sample);
+        let recent = costs(&Change::between(begin.clone(), sample.clone()));
+        let of_run = costs(&Change::between(sample.beginning(), sample.clone()));
+        let either = |(recent, of_run): (Cost, Cost)| if recent.clocks_per_packet.is_some() { recent } else { of_run };
+        recent.into_iter().zip(of_run).map(either).collect()
+    }
+
+    /// Notes what has happened between two readings.
+    fn compare(&mut self, before: &Snapshot, after: &Snapshot) {
+        let grown = |name: &str| after.engine(name).saturating_sub(before.engine(name));
+        if grown("reloads") > 0 {
+            let names = |counters: &Snapshot| counters.apps.iter().map(|app| app.name.clone()).collect::<Vec<_>>();
+            let (old, new) = (names(before), names(after));
+            let missing = |these: &[String], those: &[String]| {
+                let missing: Vec<String> = these.iter().filter(|name| !those.contains(name)).cloned().collect();
+                (
+                    missing.len(),
+                    sanitize(&missing.iter().take(5).map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")),
+                )
+            };
+            let list = |(count, names): (usize, String), verb: &str| match count {
+                0 => String::new(),
+                1..=5 => format!("; {verb} {names}"),
+                _ => format!("; {verb} {names} and {} more", count - 5),
+            };
+            let added = list(missing(&new, &old), "added");
+            let removed = list(missing(&old, &new), "removed");
+            self.note("reloaded", format!("the network was reloaded{added}{removed}"));
+        }
+        let failed = networks::failed(before);
+        for app in networks::failed(after).iter().filter(|app| !failed.contains(app)) {
+            self.note("failed", format!("the app `{}` has panicked and is no longer called", sanitize(app)));
+        }
+        let (slow, still) = (grown("slow_breaths"), grown("standstills"));
+        if slow + still > 0 {
+            let stood = if still > 0 { format!(" and {}", plural(still, "standstill")) } else { String::new() };
+            self.note("slow", format!("{} beyond `breath_limit`{stood}", plural(slow, "breath")));
+        }
+        let dropped = after.dropped().saturating_sub(before.dropped());
+        // Drops are news only where there were none: later ones are figures.
+        if dropped > 0 && before.dropped() == 0 {
+            self.note("dropping", format!("the first drops: {} packets", count(dropped)));
+        }
+    }
+}
+
+/// The figures of a reading.
+fn figures(change: &Change, costs: &[Cost]) -> Figures {
+    let app = |((before, app), cost): ((Option<&AppCounts>, &AppCounts), &Cost)| {
+        let rate = |of: fn(&AppCounts) -> u64| change.per_second(before.map_or(0, of), of(app)) as f32;
+        AppFigures {
+            received: rate(|app| app.in_packets),
+            sent: rate(|app| app.out_packets),
+            dropped: rate(AppCounts::dropped),
+            clocks: cost.clocks_per_packet.map_or(f32::NAN, |clocks| clocks as f32),
+        }
+    };
+    let links = change.links().map(|(link, rate)| LinkFigures {
+        packets: rate.packets as f32,
+        bits: rate.bits as f32,
+        dropped: rate.dropped as f32,
+        waiting: link.waiting as f32,
+    });
+    Figures {
+        at: milliseconds(change.after.at),
+        packets: change.busiest_link().packets as f32,
+        dropped: bellows_inspect::reports::drops_per_second(change) as f32,
+        asleep: change.asleep() as f32,
+        apps: change.apps().zip(costs).map(app).collect(),
+        links: links.collect(),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use bellows_observe::LinkCounts;
+
+    /// A network that was not found in a folder.
+    pub fn watched() -> Watched {
+        Watched {
+            name: "router".to_owned(),
+            user: "ada".to_owned(),
+            is_foreign: false,
+            pid: Some(7),
+            state: Some(State::Running),
+            checkup: None,
+            problem: None,
+            observer: None,
+            sample: None,
+            change: None,
+            costs: Vec::new(),
+            spans: [None, None],
+            history: History::default(),
+            events: VecDeque::new(),
+            structure: 0,
+        }
+    }
+
+    /// Counters in which this number of packets has passed by this second.
+    pub fn sample(second: u64, packets: u64) -> Sample {
+        let app = |name: &str, received, sent| AppCounts {
+            name: name.to_owned(),
+            kind: "tee".to_owned(),
+            state: "active".to_owned(),
+            in_packets: received,
+            out_packets: sent,
+            calls: [("push".to_owned(), packets)].into(),
+            account: [("push_calls", packets), ("push_packets", packets), ("push_clocks", 20 * packets)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
+            ..AppCounts::default()
+        };
+        let link = LinkCounts {
+            from: "a.output".to_owned(),
+            to: "b.input".to_owned(),
+            packets,
+            bytes: 60 * packets,
+            ..LinkCounts::default()
+        };
+        let counters = Snapshot {
+            ticks_per_second: 1_000_000_000,
+            apps: vec![app("a", 0, packets), app("b", packets, 0)],
+            links: vec![link],
+            engine: [("updated".to_owned(), second * 1_000_000_000), ("breaths".to_owned(), packets)].into(),
+            ..Snapshot::default()
+        };
+        Sample { counters, at: second * 1_000_000_000 }
+    }
+
+    impl Watched {
+        /// Takes counters that no process has written.
+        pub fn take_for_test(&mut self, sample: Sample) {
+            self.take(sample, State::Running);
+        }
+    }
+
+    #[test]
+    fn readings_become_rates_and_costs() {
+        let mut network = watched();
+        (0..30).for_each(|second| network.take(sample(100 + second, 1_000 * second), State::Running));
+        let last = network.history.last().unwrap();
+        assert_eq!((last.packets, last.apps[1].received, last.links[0].bits), (1_000.0, 1_000.0, 480_000.0));
+        assert_eq!((last.apps[1].clocks, network.costs[1].share), (20.0, Some(0.5)));
+        assert_eq!(network.history.len(), 29);
+        assert!(network.events.is_empty(), "{:?}", network.events);
+    }
+
+    #[test]
+    fn reloads_failures_and_slow_breaths_are_noted() {
+        let mut network = watched();
+        network.take(sample(1, 5), State::Running);
+        let mut reloaded = sample(2, 6);
+        reloaded.counters.apps[1].name = "c".to_owned();
+        reloaded.counters.apps[1].state = "failed".to_owned();
+        let counters = [("reloads", 1), ("slow_breaths", 1), ("standstills", 2)];
+        reloaded.counters.engine.extend(counters.map(|(name, count)| (name.to_owned(), count)));
+        let structure = network.structure;
+        network.take(reloaded, State::Running);
+        assert_ne!(network.structure, structure);
+        let said: Vec<(&str, &str)> = network.events.iter().map(|event| (event.what, &*event.text)).collect();
+        let expected = [
+            ("reloaded", "the network was reloaded; added `c`; removed `b`"),
+            ("failed", "the app `c` has panicked and is no longer called"),
+            ("slow", "1 breath beyond `breath_limit` and 2 standstills"),
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn an_end_is_noted_once_and_keeps_the_counters() {
+        let mut network = watched();
+        (1..3).for_each(|second| network.take(sample(second, second), State::Running));
+        network.end();
+        network.end();
+        assert_eq!((network.events.len(), network.events[0].what), (1, "ended"));
+        assert!(network.sample.is_some() && network.change.is_none());
+        assert_eq!(network.key(), (false, "router".to_owned()));
+    }
+
+    #[test]
+    fn events_are_limited() {
+        let mut network = watched();
+        (0..500).for_each(|number| network.note("slow", number.to_string()));
+        assert_eq!((network.events.len(), &*network.events[99].text), (MAX_EVENTS, "499"));
+    }
+
+    #[test]
+    fn without_a_page_nothing_is_read() {
+        let monitor = Monitor::start().unwrap();
+        thread::sleep(Duration::from_millis(50));
+        assert!(monitor.shared.room().next.is_none());
+        monitor.visit(|_| ());
+        assert!(monitor.shared.room().next.is_some());
+        monitor.shared.room().visited = None;
+        monitor.shared.wake.notify_all();
+        let begin = Instant::now();
+        while monitor.shared.room().next.is_some() {
+            assert!(begin.elapsed() < Duration::from_secs(5), "it goes on reading");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(monitor.shared.room().networks.is_empty());
+    }
+}

@@ -1,0 +1,359 @@
+//! What the site asks of engines over their control sockets: only when a person asks the page for it.
+
+use std::io::{self, BufRead, Write};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_engine::TapRecord;
+use bellows_filter::interpret::PacketView;
+use bellows_filter::{self as filter, Expression, Program};
+use bellows_inspect::control::frame::{Frame, TapEnd};
+use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, TraceLine, ask};
+use bellows_inspect::journey::Journeys;
+use bellows_inspect::networks::{self, Sample, State};
+use bellows_inspect::{InspectError, baseline};
+use bellows_observe::RuntimeDir;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The maximum number of packets of a trace.
+const MAX_TRACED: usize = 100;
+
+/// The maximum number of packets of a tap.
+const MAX_TAPPED: u64 = 100_000;
+
+/// The maximum size of a tap's capture, in bytes.
+const MAX_CAPTURE: usize = 64 << 20;
+
+/// The maximum duration of a trace or tap, in seconds.
+const MAX_SECONDS: f64 = 60.0;
+
+/// The maximum number of bytes of a packet.
+const MAX_SNAP: u32 = 262_144;
+
+/// Follows packets.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    pub network: String,
+    #[serde(default)]
+    pub app: Option<String>,
+    #[serde(default)]
+    pub filter: Option<String>,
+    pub count: usize,
+    pub seconds: f64,
+}
+
+/// Copies the packets of a link.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tap {
+    pub network: String,
+    pub link: String,
+    #[serde(default)]
+    pub filter: Option<String>,
+    pub count: u64,
+    pub seconds: f64,
+}
+
+/// Starts counts again.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clear {
+    pub network: String,
+}
+
+/// Reads the network file again.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reload {
+    pub network: String,
+    /// Apps to restart even if they have not changed.
+    #[serde(default)]
+    pub restart: Vec<String>,
+}
+
+fn request(message: String) -> InspectError {
+    InspectError::Request(message)
+}
+
+/// A number within limits.
+fn within<N: PartialOrd + std::fmt::Display>(what: &str, value: N, least: N, most: N) -> Result<N, InspectError> {
+    if value >= least && value <= most {
+        return Ok(value);
+    }
+    Err(request(format!("{what} is {value}; give a number from {least} to {most}")))
+}
+
+/// An expression that is not empty.
+fn given(filter: &Option<String>) -> Option<String> {
+    filter.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The states that the apps of a network report: `show status --json`.
+pub fn status(runtime_dir: &RuntimeDir) -> Result<Value, InspectError> {
+    let mut value = networks::identity(runtime_dir);
+    match ask(runtime_dir, &Request::Apps)? {
+        Reply::Apps { apps, objects } => {
+            value["apps"] = json!(apps);
+            value["objects"] = json!(objects);
+            Ok(value)
+        }
+        _ => Err(InspectError::Failed(format!("`{}` did not answer with its apps' states", runtime_dir.name()))),
+    }
+}
+
+/// Follows packets through a network: `trace --json`, with the reason for its end.
+pub fn trace(runtime_dir: &RuntimeDir, order: &Trace) -> Result<Value, InspectError> {
+    let seconds = within("the time in seconds", order.seconds, 0.1, MAX_SECONDS)?;
+    let count = within("the number of packets", order.count, 1, MAX_TRACED)?;
+    let asked = Request::Trace { count, app: order.app.clone(), filter: given(&order.filter), seconds };
+    let (reply, mut connection) = Connection::open(runtime_dir, &asked)?;
+    if reply != Reply::Tracing {
+        return Err(InspectError::Failed("the network answered with something else than a trace".to_owned()));
+    }
+    let mut journeys = Journeys::default();
+    // The other side ends the trace when the time is over. If it does not, it hangs.
+    let patience = Duration::from_secs_f64(seconds).saturating_add(OBSTACLE_TIMEOUT);
+    let end = listen(connection.stream(Some(patience)), &mut journeys)?;
+    Ok(json!({
+        "name": runtime_dir.name(),
+        "complete": end == TraceEnd::Complete && journeys.are_over(),
+        "end": end,
+        "obstacle": connection.given_up(),
+        "packets": journeys.to_json(),
+    }))
+}
+
+fn listen(stream: &mut impl BufRead, journeys: &mut Journeys) -> Result<TraceEnd, InspectError> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        // A process that ends in the middle of a line sends no reason.
+        if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {
+            return Ok(TraceEnd::Over);
+        }
+        match serde_json::from_str(&line) {
+            Ok(TraceLine::Hop { hop, to }) => journeys.add(hop, to),
+            Ok(TraceLine::End { why }) => return Ok(why),
+            Err(error) => return Err(InspectError::Failed(format!("the reply is not a step of a packet: {error}"))),
+        }
+    }
+}
+
+/// A capture in memory, of limited size.
+#[derive(Clone, Default)]
+struct Bytes(Arc<Mutex<Vec<u8>>>);
+
+impl Bytes {
+    fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A filter expression for packets of one link type.
+struct Filter {
+    text: String,
+    /// The link type, and the program for it, if the expression applies to it.
+    compiled: Option<(u32, Option<Program>)>,
+}
+
+impl Filter {
+    /// The expression, checked with Ethernet, the usual link type.
+    fn of(text: String) -> Result<Filter, InspectError> {
+        Filter::compile(&text, filter::LinkType::default()).map_err(request)?;
+        Ok(Filter { text, compiled: None })
+    }
+
+    fn compile(text: &str, link_type: filter::LinkType) -> Result<Program, String> {
+        let options = filter::Options { link_type, ..filter::Options::default() };
+        let program = Expression::parse(text, &options).and_then(|expression| expression.program(text));
+        program.map_err(|mistake| format!("the filter `{text}` is wrong: {}; {}", mistake.message, mistake.help))
+    }
+
+    fn matches(&mut self, record: &TapRecord) -> bool {
+        if self.compiled.as_ref().is_none_or(|(link_type, _)| *link_type != record.link_type) {
+            let link_type = filter::LinkType::from_number(record.link_type).ok();
+            let program = link_type.and_then(|link_type| Filter::compile(&self.text, link_type).ok());
+            self.compiled = Some((record.link_type, program));
+        }
+        let program = self.compiled.as_ref().and_then(|(_, program)| program.as_ref());
+        let packet = PacketView { bytes: &record.bytes, wire_length: record.length };
+        program.is_some_and(|program| program.decide(packet).first.is_some())
+    }
+}
+
+/// Hangs up after a time, unless it is dropped before.
+struct Deadline {
+    /// Its end tells the thread that the deadline no longer matters.
+    _sender: Sender<()>,
+}
+
+impl Deadline {
+    fn after(time: Duration, hangup: Hangup) -> io::Result<Deadline> {
+        let (sender, dropped) = channel::<()>();
+        thread::Builder::new().name("deadline".to_owned()).spawn(move || {
+            if dropped.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                hangup.now();
+            }
+        })?;
+        Ok(Deadline { _sender: sender })
+    }
+}
+
+/// What a tap has copied.
+#[derive(Debug, PartialEq)]
+pub struct Captured {
+    /// A pcap file, with nanoseconds.
+    pub bytes: Vec<u8>,
+    pub packets: u64,
+    pub missed: u64,
+    /// Why it ended.
+    pub end: &'static str,
+}
+
+/// Copies the packets that pass a link into a pcap file.
+pub fn tap(runtime_dir: &RuntimeDir, order: &Tap) -> Result<Captured, InspectError> {
+    let seconds = within("the time in seconds", order.seconds, 0.1, MAX_SECONDS)?;
+    let most = within("the number of packets", order.count, 1, MAX_TAPPED)?;
+    let mut filter = given(&order.filter).map(Filter::of).transpose()?;
+    let failed = |error: &dyn std::fmt::Display| InspectError::Failed(format!("the capture has failed: {error}"));
+    let asked = Request::Tap { link: order.link.clone(), snap: MAX_SNAP as usize };
+    let (reply, mut connection) = Connection::open(runtime_dir, &asked)?;
+    if reply != Reply::Tapping {
+        return Err(InspectError::Failed("the network answered with something else than packets".to_owned()));
+    }
+    let time = Duration::from_secs_f64(seconds);
+    let deadline = Deadline::after(time, connection.hangup().map_err(|error| failed(&error))?);
+    let deadline = deadline.map_err(|error| failed(&error))?;
+    let (mut packets, mut missed) = (0, 0);
+    let stream = connection.stream(Some(time.saturating_add(OBSTACLE_TIMEOUT)));
+    let bytes = Bytes::default();
+    let mut writer: Option<(Writer<Bytes>, u32)> = None;
+    let end = loop {
+        // Without a frame, the run is over.
+        match Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over)) {
+            Frame::Packet(record) => {
+                if filter.as_mut().is_some_and(|filter| !filter.matches(&record)) {
+                    continue;
+                }
+                // The first packet sets the file's link type.
+                let started = match &mut writer {
+                    Some(started) => started,
+                    None => writer.insert((
+                        start(bytes.clone(), record.link_type).map_err(|error| failed(&error))?,
+                        record.link_type,
+                    )),
+                };
+                if started.1 != record.link_type {
+                    continue;
+                }
+                let TapRecord { at: timestamp, length: original_length, bytes: data, .. } = &record;
+                let copied = Record { data, timestamp: *timestamp, original_length: *original_length, interface: 0 };
+                started.0.write(&copied).map_err(|error| failed(&error))?;
+                packets += 1;
+                if packets == most {
+                    break "packets";
+                }
+                if bytes.len() >= MAX_CAPTURE {
+                    break "size";
+                }
+            }
+            Frame::Missed(so_far) => missed = so_far,
+            Frame::End(TapEnd::Requested) => break "time",
+            Frame::End(TapEnd::Gone) => break "gone",
+            Frame::End(TapEnd::Over) => break "over",
+        }
+    };
+    drop(deadline);
+    if let Some(reason) = connection.given_up() {
+        return Err(InspectError::Failed(format!("no packets come from `{}`: {reason}", runtime_dir.name())));
+    }
+    let mut writer = match writer {
+        Some((writer, _)) => writer,
+        None => start(bytes.clone(), LinkType::ETHERNET.0).map_err(|error| failed(&error))?,
+    };
+    writer.flush().map_err(|error| failed(&error))?;
+    drop(writer);
+    Ok(Captured { bytes: bytes.take(), packets, missed, end })
+}
+
+fn start(bytes: Bytes, link_type: u32) -> Result<Writer<Bytes>, bellows_capture::Error> {
+    let options =
+        WriterOptions { format: OutputFormat::PcapNanoseconds, snap_length: MAX_SNAP, ..WriterOptions::default() };
+    Writer::new(bytes, "the capture", options, &[Interface::new(LinkType(link_type))])
+}
+
+/// Starts the counts of `show run`, `show latency` and `top` again, as `bellows clear` does.
+pub fn clear(runtime_dir: &RuntimeDir) -> Result<Value, InspectError> {
+    networks::refuse_foreign(runtime_dir, "clear", "only its user may restart its counts")?;
+    let name = runtime_dir.name();
+    if networks::state(runtime_dir) == State::Crashed {
+        return Err(request(format!("`{name}` has crashed: its counters are evidence and are not cleared")));
+    }
+    let mut observer = networks::open(runtime_dir.for_reading())?;
+    baseline::write(runtime_dir, &Sample::settled(&mut observer))?;
+    Ok(json!({ "name": name, "cleared": true }))
+}
+
+/// Has a network read its file again.
+pub fn reload(runtime_dir: &RuntimeDir, order: &Reload) -> Result<Value, InspectError> {
+    networks::refuse_foreign(runtime_dir, "reload", "only its user may reload it")?;
+    match ask(runtime_dir, &Request::Reload { network: None, restart: order.restart.clone() })? {
+        Reply::Reloaded(report) => Ok(json!({ "name": runtime_dir.name(), "reloaded": report })),
+        _ => Err(InspectError::Failed(format!("`{}` did not answer with a report", runtime_dir.name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_told() {
+        assert_eq!(within("the number of packets", 5, 1, 10), Ok(5));
+        let refused = within("the number of packets", 11, 1, 10).unwrap_err().to_string();
+        assert_eq!(refused, "the number of packets is 11; give a number from 1 to 10");
+        assert!(within("the time", f64::NAN, 0.1, 60.0).is_err() && within("the time", -1.0, 0.1, 60.0).is_err());
+    }
+
+    #[test]
+    fn filters_decide_by_link_type() {
+        let mut frame = vec![0; 60];
+        frame[12..14].copy_from_slice(&[0x08, 0x06]);
+        let record = |link_type, bytes: &[u8]| TapRecord { at: 0, length: 60, link_type, bytes: bytes.to_vec() };
+        let mut arp = Filter::of("arp".to_owned()).unwrap();
+        assert!(arp.matches(&record(1, &frame)));
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        assert!(!arp.matches(&record(1, &frame)) && !arp.matches(&record(40_000, &frame)));
+        let refused = Filter::of("tcp prot 80".to_owned()).err().unwrap().to_string();
+        assert!(refused.contains("`tcp prot 80` is wrong: "), "{refused}");
+        assert_eq!((given(&Some("  ".to_owned())), given(&Some(" udp ".to_owned()))), (None, Some("udp".to_owned())));
+    }
+
+    #[test]
+    fn requests_with_unknown_keys_are_errors() {
+        let trace = serde_json::from_str::<Trace>(r#"{"network":"a","count":1,"seconds":1,"x":1}"#);
+        assert!(trace.is_err());
+        let tap = serde_json::from_str::<Tap>(r#"{"network":"a","link":"a -> b","count":1,"seconds":0.5}"#).unwrap();
+        assert_eq!((tap.filter, tap.seconds), (None, 0.5));
+    }
+}
