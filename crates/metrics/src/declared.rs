@@ -90,7 +90,10 @@ fn engine_families(subject: &str, positions: impl IntoIterator<Item = usize>) ->
     positions.into_iter().map(|position| (position, Family::of(subject, &engine::COUNTERS[position]))).collect()
 }
 
-fn figures<T>(subject: &str, figures: &[Figure<T>]) -> Vec<(fn(&T) -> i128, Family<'static>)> {
+/// Families of figures, each with its value.
+pub(crate) type Figures<T> = Vec<(fn(&T) -> i128, Family<'static>)>;
+
+fn figures<T>(subject: &str, figures: &[Figure<T>]) -> Figures<T> {
     figures.iter().map(|figure| (figure.value, Family::of(subject, &figure.counter))).collect()
 }
 
@@ -102,9 +105,9 @@ pub(crate) struct Declared {
     pub(crate) pool: Vec<(usize, Family<'static>)>,
     /// Those of each worker.
     pub(crate) workers: Vec<(usize, Family<'static>)>,
-    pub(crate) apps: Vec<(fn(&AppTotals) -> i128, Family<'static>)>,
-    pub(crate) ports: Vec<(fn(&AppTotals) -> i128, Family<'static>)>,
-    pub(crate) links: Vec<(fn(&LinkTotals) -> i128, Family<'static>)>,
+    pub(crate) apps: Figures<AppTotals>,
+    pub(crate) ports: Figures<AppTotals>,
+    pub(crate) links: Figures<LinkTotals>,
     /// The record of the calls that were timed, in its order.
     pub(crate) samples: Vec<Family<'static>>,
     /// The histograms in their order, and the longest time of each.

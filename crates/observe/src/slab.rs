@@ -122,7 +122,7 @@ pub trait CounterCells {
     fn get(&self, cell: usize) -> u64;
 
     /// The sum of a histogram over these workers. `which` is a position in
-    /// [`histogram::NAMES`](crate::layout::histogram::NAMES).
+    /// [`histogram::NAMES`].
     fn histogram(&self, which: usize, workers: &[WorkerEntry]) -> Histogram
     where
         Self: Sized,
