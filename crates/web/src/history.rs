@@ -106,6 +106,7 @@ impl History {
     }
 
     /// The last reading.
+    #[cfg(test)]
     pub fn last(&self) -> Option<&Figures> {
         self.readings.back()
     }

@@ -22,4 +22,4 @@ mod monitor;
 mod requests;
 mod site;
 
-pub use site::{Answer, Method, Options, Parameters, Route, Site};
+pub use site::{Answer, Help, Method, Options, Parameters, Route, Site};

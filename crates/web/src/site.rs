@@ -22,12 +22,15 @@ const MAX_STREAMS: usize = 3;
 /// How far the slow breaths of a page look back.
 const TIMELINE: Duration = Duration::from_secs(60);
 
+/// Describes a counter, by the type of app and the counter's name.
+pub type Help = Box<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
 /// What a site may do, and what it knows beside the counters.
 pub struct Options {
     /// Whether its users may change networks.
     pub allow_changes: bool,
-    /// The description of a counter, by the type of app and the counter's name.
-    pub help: Box<dyn Fn(&str, &str) -> Option<String> + Send + Sync>,
+    /// The descriptions of counters.
+    pub help: Help,
     /// The version of the program.
     pub version: &'static str,
 }

@@ -1,6 +1,5 @@
 //! `bellows timeline`.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
@@ -14,11 +13,9 @@ use bellows_inspect::timeline::{
     Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Of, Report, Row, Slow, Span, Worker, rows, trace,
 };
 use bellows_observe::RuntimeDir;
-use bellows_observe::timeline::{Event, Passage, Recording, Track};
+use bellows_observe::timeline::{Passage, Recording};
 use bellows_sys::clock;
 use clap::Args;
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
@@ -389,7 +386,8 @@ fn describe_incident(at: Span, incident: &Incident, on: &str) -> String {
 mod tests {
     use super::*;
     use bellows_inspect::testing::{any_events, call, event, recorded};
-    use bellows_observe::timeline::What;
+    use bellows_observe::timeline::{Event, Track, What};
+    use serde_json::{Value, json};
     use proptest::prelude::*;
 
     fn view(events: &[Event]) -> Report {
