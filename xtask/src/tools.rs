@@ -90,7 +90,11 @@ pub const PEERS: &[Tool] = &[
     PKG_CONFIG,
     DPDK_LIBRARIES,
     Tool { programs: &["Rscript"], package: "r-base-core", purpose: "comparison of statistics with R" },
-    Tool { programs: &["chromium"], package: "chromium", purpose: "reports of campaigns, and the live page, in a browser" },
+    Tool {
+        programs: &["chromium"],
+        package: "chromium",
+        purpose: "reports of campaigns, and the live page, in a browser",
+    },
     Tool {
         programs: &["/usr/lib/python3/dist-packages/mpmath/__init__.py"],
         package: "python3-mpmath",

@@ -119,7 +119,8 @@ impl Execute for Arguments {
                     thread::sleep(RATE_INTERVAL);
                 }
                 let change = Change::between(before, Sample::take(&mut observer));
-                let mut drawn = from_file.unwrap_or_else(|| Picture::of_counters(&change.after.counters, self.collapse));
+                let mut drawn =
+                    from_file.unwrap_or_else(|| Picture::of_counters(&change.after.counters, self.collapse));
                 match networks::state(observer.runtime_dir()) {
                     State::Running | State::Stopped => {
                         drawn.graph.title = Some(name.clone());

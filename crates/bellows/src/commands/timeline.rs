@@ -93,16 +93,14 @@ fn on(report: &Report, worker: &str) -> String {
 
 fn export(report: &Report, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
     let pid = networks::open(runtime_dir.for_reading())?.directory().pid;
-    let workers: Vec<(&str, &History)> =
-        report.workers.iter().map(|worker| (&*worker.name, &worker.history)).collect();
+    let workers: Vec<(&str, &History)> = report.workers.iter().map(|worker| (&*worker.name, &worker.history)).collect();
     let text = trace(&workers, &report.name, pid);
     if file == Path::new("-") {
         terminal::print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    fs::write(file, text).map_err(|error| {
-        CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display()))
-    })?;
+    fs::write(file, text)
+        .map_err(|error| CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display())))?;
     let seconds = report.span().map_or(0, Span::nanos);
     terminal::notice(&format!(
         "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
@@ -387,8 +385,8 @@ mod tests {
     use super::*;
     use bellows_inspect::testing::{any_events, call, event, recorded};
     use bellows_observe::timeline::{Event, Track, What};
-    use serde_json::{Value, json};
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     fn view(events: &[Event]) -> Report {
         view_of(&[("main", events)])

@@ -97,9 +97,7 @@ fn routes(site: &Arc<Site>) -> Routes {
     let mut routes = Routes::new();
     for route in Site::routes() {
         let (path, site) = (route.path, Arc::clone(site));
-        let get = move |site: &Site, request: &Request| {
-            site.get(path, &|name| request.query(name).map(str::to_owned))
-        };
+        let get = move |site: &Site, request: &Request| site.get(path, &|name| request.query(name).map(str::to_owned));
         routes = match (route.method, route.takes_long) {
             (Method::Get, false) => routes.get(path, move |request| response(get(&site, request))),
             (Method::Get, true) => routes.get_later(path, move |request| {

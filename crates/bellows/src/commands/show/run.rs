@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_inspect::baseline::Since;
 use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
+use bellows_inspect::baseline::Since;
 use bellows_inspect::compounds::{self, CompoundCost};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::reports::{self, Subject};
