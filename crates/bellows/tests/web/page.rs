@@ -122,6 +122,7 @@ fn the_page_fits_telephones_and_large_screens() {
     if !has_program("the_page_fits_telephones_and_large_screens", PROGRAM) {
         return;
     }
+    let mut browser = Browser::start();
     let sandbox = Sandbox::new();
     let rich = sandbox.start(&[&sandbox.write("rich.toml", RICH), "--name", "rich"]);
     let crashed = sandbox.start(&[&sandbox.write("endless.toml", ENDLESS), "--name", "crashed-network"]);
@@ -131,7 +132,6 @@ fn the_page_fits_telephones_and_large_screens() {
     let folder = scratch();
     let kept = std::env::var_os(SCREENSHOTS).map(PathBuf::from);
     let target = kept.as_deref().unwrap_or(folder.path());
-    let mut browser = Browser::start();
     let mut wrong = Vec::new();
     for (width, height) in [(1_600, 1_000), (360, 740)] {
         for scheme in ["light", "dark"] {
@@ -187,10 +187,10 @@ fn the_page_shows_what_show_prints() {
     if !has_program("the_page_shows_what_show_prints", PROGRAM) {
         return;
     }
+    let mut browser = Browser::start();
     let sandbox = Sandbox::new();
     let running = sandbox.start(&[&sandbox.write("done.toml", DONE), "--name", "done"]);
     let site = Site::start(&sandbox, &[]);
-    let mut browser = Browser::start();
     browser.shape(1_600, 1_000, "light");
     browser.open(&site.url);
     let shown = at_rest(&sandbox, "done");
@@ -260,10 +260,10 @@ fn the_page_needs_only_a_keyboard() {
     if !has_program("the_page_needs_only_a_keyboard", PROGRAM) {
         return;
     }
+    let mut browser = Browser::start();
     let sandbox = Sandbox::new();
     let _running = sandbox.start(&[&sandbox.write("done.toml", DONE), "--name", "done"]);
     let site = Site::start(&sandbox, &[]);
-    let mut browser = Browser::start();
     browser.shape(1_600, 1_000, "light");
     browser.open(&site.url);
     browser.wait_for("picture.apps.length");
@@ -307,12 +307,12 @@ fn reloads_crashes_and_ends_are_shown() {
     if !has_program("reloads_crashes_and_ends_are_shown", PROGRAM) {
         return;
     }
+    let mut browser = Browser::start();
     let sandbox = Sandbox::new();
     let file = sandbox.write("endless.toml", ENDLESS);
     let ends = sandbox.start(&[&file, "--name", "ends"]);
     let crashes = sandbox.start(&[&file, "--name", "crashes"]);
     let site = Site::start(&sandbox, &[]);
-    let mut browser = Browser::start();
     browser.shape(1_600, 1_000, "dark");
     browser.open(&site.url);
     browser.value("choose('ends')");
@@ -344,7 +344,7 @@ fn reloads_crashes_and_ends_are_shown() {
 fn large() -> String {
     let (mut links, mut apps) = (String::new(), String::new());
     for chain in 0..10 {
-        write!(apps, "[apps.in{chain}]\napp = \"source\"\nsize = 60\nrate = \"20kpps\"\n").unwrap();
+        write!(apps, "[apps.in{chain}]\napp = \"source\"\nsize = 60\nrate = 500\n").unwrap();
         let mut last = format!("in{chain}");
         for part in 0..18 {
             let name = format!("part-{chain}-{part}");
@@ -363,13 +363,13 @@ fn two_hundred_apps_stay_fluid() {
     if !has_program("two_hundred_apps_stay_fluid", PROGRAM) {
         return;
     }
+    let mut browser = Browser::start();
     let sandbox = Sandbox::new();
     let _running = sandbox.start(&[&sandbox.write("large.toml", &large()), "--name", "large"]);
     let site = Site::start(&sandbox, &[]);
-    let mut browser = Browser::start();
     browser.shape(1_600, 1_000, "light");
     browser.open(&site.url);
-    browser.wait_for("picture.apps.length == 200 && page.live.packets_per_second > 1000");
+    browser.wait_for("picture.apps.length == 200 && page.live.packets_per_second > 100");
     // The times between frames of some seconds, in which figures change and the picture is scrolled.
     let frames = r#"await new Promise(done => {
       const times = [], box = $("picture"), begin = performance.now();
@@ -383,23 +383,30 @@ fn two_hundred_apps_stay_fluid() {
       requestAnimationFrame(next);
     })"#;
     let ticks = browser.value("page.ticks").as_u64().unwrap();
-    // Other programs may hold up a browser without a graphics card at any time: one of three tries must be fluid. If
-    // processes wait for processors, a few frames are late for that reason.
-    let load = fs::read_to_string("/proc/loadavg").unwrap();
-    let load: f64 = load.split(' ').next().unwrap().parse().unwrap();
-    let is_busy = load > std::thread::available_parallelism().unwrap().get() as f64;
-    let share = if is_busy { 0.9 } else { 0.99 };
+    // The time that the page's thread has had a processor.
+    browser.call("Performance.enable", json!({ "timeDomain": "threadTicks" }));
+    let busy = |browser: &mut Browser| -> f64 {
+        let metrics = browser.call("Performance.getMetrics", json!({}))["metrics"].take();
+        let mut metrics = metrics.as_array().unwrap().iter();
+        metrics.find(|metric| metric["name"] == "TaskDuration").unwrap()["value"].as_f64().unwrap()
+    };
     let mut tries = Vec::new();
     for _ in 0..3 {
+        let before = busy(&mut browser);
         let mut times: Vec<f64> = serde_json::from_value(browser.value(frames)).unwrap();
         times.sort_by(f64::total_cmp);
-        let at = |share: f64| times[(times.len() as f64 * share) as usize];
-        tries.push((times.len(), at(0.5), at(share)));
-        if at(share) <= 50.0 {
+        let work = 1_000.0 * (busy(&mut browser) - before) / times.len() as f64;
+        tries.push((work, times[times.len() / 2], times[times.len() * 99 / 100]));
+        if tries.last().unwrap().2 <= 50.0 {
             break;
         }
     }
-    assert!(tries.last().unwrap().2 <= 50.0, "(frames, median, {share} of them are shorter): {tries:?}");
+    assert!(tries.iter().all(|(work, ..)| *work <= 50.0), "(work, median, 99 of 100 are shorter), ms: {tries:?}");
+    // Where other programs use the processors, frames are late for that reason.
+    let load = fs::read_to_string("/proc/loadavg").unwrap();
+    let load: f64 = load.split(' ').next().unwrap().parse().unwrap();
+    let is_busy = load > std::thread::available_parallelism().unwrap().get() as f64;
+    assert!(is_busy || tries.last().unwrap().2 <= 50.0, "(work, median, 99 of 100 are shorter), ms: {tries:?}");
     assert!(browser.value("page.ticks").as_u64().unwrap() >= ticks + 2, "figures have changed meanwhile");
     // The page's own work for a set of figures.
     let work = browser.value(
