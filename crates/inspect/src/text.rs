@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bellows_events::rfc3339;
+
 /// A count with thousands separators: `1,234,567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -112,19 +114,7 @@ pub fn time_of_day(nanos: u64) -> String {
 
 /// A time in nanoseconds since the Unix epoch as `tcpdump -tttt` prints it in UTC: `2026-11-22 12:34:56.123456`.
 pub fn date_and_time(nanos: u64) -> String {
-    let seconds = nanos / 1_000_000_000;
-    // Calendar years begin in March here, so that the leap day is the last day: days since 0000-03-01.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = 400 * era + year + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    let micros = nanos / 1_000 % 1_000_000;
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}")
+    rfc3339(nanos).trim_end_matches('Z').replacen('T', " ", 1)
 }
 
 #[cfg(test)]
