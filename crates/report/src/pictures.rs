@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::draw::canvas::{Canvas, sheet};
 use crate::draw::{course, density, intervals, tiles};
 use crate::findings::is_shown;
-use crate::model::{Contrasts, Distributions, Form, Report, Section, Split};
+use crate::model::{Contrast, Contrasts, Distributions, Form, Report, Section, Split};
 use crate::words::{count, counted, estimate, number, with_unit};
 
 /// Columns of panels in a file of its own.
@@ -124,9 +124,13 @@ fn differences(contrasts: &Contrasts, panel: usize) -> Vec<String> {
         let shown = rows.iter().filter(|row| is_shown(row)).count();
         return vec![format!("{shown} of {} differ", counted(rows.len(), "pair", "pairs"))];
     }
-    let line =
-        |row: &&crate::model::Contrast| format!("{}: {}", row.label, estimate(row.difference, row.low, row.high, ""));
-    rows.iter().map(line).collect()
+    let lines = |row: &&Contrast| {
+        let difference = estimate(row.difference, row.low, row.high, "");
+        let line = format!("{}: {difference}", row.label);
+        // The names may be cut, but not the numbers.
+        if density::fits_below(&line) { vec![line] } else { vec![format!("{}:", row.label), difference] }
+    };
+    rows.iter().flat_map(lines).collect()
 }
 
 fn density_caption(section: &Section, found: &Distributions) -> String {
@@ -214,4 +218,39 @@ pub(crate) fn time(section: &Section) -> Option<Figure> {
     let captions = vec![course.finding.clone(), format!("{how}{marks}")];
     let title = format!("{} over time", crate::words::sentence(&section.score).trim_end_matches('.'));
     Some(Figure::new(title, captions, course::panels(course, &section.unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_keep_their_numbers_whatever_the_names() {
+        let row = |label: &str| Contrast {
+            panel: Some(0),
+            levels: [0, 1],
+            label: label.to_owned(),
+            combinations: 1,
+            is_confounded: false,
+            difference: 0.0064,
+            error: 0.01,
+            low: -0.0498,
+            high: 0.037,
+            p: 0.5,
+            relative: None,
+            welch_p: None,
+            welch: None,
+            dunn_p: None,
+            ratio: None,
+        };
+        let rows = vec![row("b \u{2212} a"), row(&"other-first \u{2212} idle-first".repeat(3))];
+        let half_width = (0.04, 0.05);
+        let method = "Tukey\u{2013}Kramer".to_owned();
+        let contrasts = Contrasts { method, means: 2, comparisons: 2, confidence: 0.95, half_width, rows };
+        let lines = differences(&contrasts, 0);
+        let numbers = "+0.0064 [\u{2212}0.0498, +0.0370]";
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[0], format!("b \u{2212} a: {numbers}"));
+        assert_eq!(lines[2], numbers);
+    }
 }

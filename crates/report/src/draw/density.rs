@@ -21,6 +21,11 @@ const STRIP_LABEL: f64 = 104.0;
 /// Height of an axis with its numbers and its title.
 pub(crate) const AXIS: f64 = 32.0;
 
+/// Whether a line of text below a panel is as wide as the panel, at most.
+pub(crate) fn fits_below(line: &str) -> bool {
+    text_width(line) <= WIDTH - SIDE
+}
+
 /// The panels of distributions, each with its own lines of text below.
 pub(crate) fn panels(found: &Distributions, title: &str, unit: &str, below: &[Vec<String>]) -> Vec<Canvas> {
     let placed: Vec<Vec<Tag>> = found.panels.iter().map(|panel| tags(found, panel)).collect();
