@@ -197,4 +197,46 @@ mod tests {
         }
         assert!(checked >= 8, "{checked}");
     }
+
+    /// What a linter of such files would say: no builder is needed for it.
+    #[test]
+    fn the_container_is_made_of_fixed_bases_and_files_of_the_tree() {
+        let text = fs::read_to_string("../packaging/container/Dockerfile").unwrap();
+        let ignored = fs::read_to_string("../.dockerignore").unwrap();
+        assert!(ignored.lines().any(|line| line == "target"), "the build's folder is no part of the context");
+        let joined = text.replace("\\\n", " ");
+        let lines: Vec<&str> = joined.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+        let mut arguments = Vec::new();
+        let mut stages = Vec::new();
+        for line in &lines {
+            let words = words(line);
+            match words[0].as_str() {
+                "ARG" => arguments.push(words[1].split('=').next().unwrap().to_owned()),
+                "FROM" => {
+                    let (name, tag) = words[1].split_once(':').expect("a base has a tag");
+                    assert!(!name.is_empty() && tag != "latest", "{line}");
+                    stages.extend(words.iter().skip_while(|word| *word != "AS").nth(1).cloned());
+                }
+                "COPY" if words[1].starts_with("--from=") => {
+                    assert!(stages.iter().any(|stage| words[1] == format!("--from={stage}")), "{line}");
+                    let source = words[2].strip_prefix("/source/").expect("a path of the first stage");
+                    assert!(source.starts_with("target/") || Path::new("..").join(source).exists(), "{line}");
+                }
+                "COPY" => assert_eq!(words[1], ".", "{line}"),
+                "ENTRYPOINT" | "CMD" => {
+                    let list = line.split_once(' ').unwrap().1;
+                    assert!(serde_json::from_str::<Vec<String>>(list).is_ok(), "{line}: a list runs without a shell");
+                }
+                "WORKDIR" => assert!(words[1].starts_with('/'), "{line}"),
+                "RUN" => assert!(!line.contains("apt-get upgrade") && !line.contains("sudo "), "{line}"),
+                other => panic!("{other} is not used here: {line}"),
+            }
+        }
+        for name in text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name) {
+            assert!(arguments.iter().any(|argument| argument == name), "${{{name}}} has no ARG");
+        }
+        assert!(lines.iter().any(|line| line.contains("--locked")), "the build has the versions of Cargo.lock");
+        assert_eq!(stages, ["build"]);
+    }
 }
