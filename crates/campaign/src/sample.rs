@@ -5,6 +5,8 @@
 //! have, and the differences count equally. Nor is it noise what differs between machines: each is an additive term, if
 //! there are several.
 
+use std::collections::HashSet;
+
 use bellows_stats::anova::CommonContrast;
 use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, StudentizedRange, root};
 use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova_within, check_assumptions};
@@ -103,7 +105,18 @@ impl<'c> Sample<'c> {
             Err(Unfit::Never) => return None,
         };
         let machines = self.machines();
-        Some(Analysis { fit, warning, machines, scores: self.scores, times: self.times })
+        let is_confounded = fit.contrast.is_confounded || self.has_one_machine_each(sides);
+        Some(Analysis { fit, warning, machines, is_confounded, scores: self.scores, times: self.times })
+    }
+
+    /// Whether no machine made runs of both sides, and one made all of a side: their scatter has nothing of the difference
+    /// between machines then.
+    fn has_one_machine_each(&self, sides: [u32; 2]) -> bool {
+        let [first, second] = sides.map(|side| -> HashSet<u32> {
+            let runs = self.terms.iter().zip(&self.machines);
+            runs.filter(|(term, _)| **term == side).map(|(_, machine)| *machine).collect()
+        });
+        first.is_disjoint(&second) && first.len().min(second.len()) < 2
     }
 
     /// Compares two cells of the term within the combinations of the other factors.
@@ -190,11 +203,18 @@ pub(crate) struct Analysis {
     warning: Option<String>,
     /// The number of machines that made the runs.
     machines: usize,
+    /// Whether the difference may be one of machines.
+    is_confounded: bool,
     scores: Vec<f64>,
     times: Vec<f64>,
 }
 
 impl Analysis {
+    /// Whether the difference may be one of machines, because no runs of both sides can be compared on one of them.
+    pub(crate) fn is_confounded(&self) -> bool {
+        self.is_confounded
+    }
+
     /// The contrast of the hypothesis, which was planned.
     pub(crate) fn planned(&self, hypothesis: &Hypothesis) -> Estimate {
         let t = StudentT { df: self.fit.found.residual_df };
@@ -259,7 +279,7 @@ impl Analysis {
              or too few runs, were made on several of them"
                 .to_owned()
         });
-        let confounded = contrast.is_confounded.then(|| {
+        let confounded = self.is_confounded.then(|| {
             "no combination was run on machines of both sides, so their difference may be one of machines; make runs of \
              both on each machine"
                 .to_owned()
@@ -500,6 +520,7 @@ mod tests {
         let found = analysed(&on_machines(rows.flat_map(|(host, version)| noise.map(|noise| (host, version, noise)))));
         let it = found.planned(&hypothesis(Direction::Greater, 0.0));
         assert!((it.difference - 101.0).abs() < 1e-9, "{it:?}");
+        assert!(found.is_confounded(), "nothing confirms it");
         assert!(found.warnings().iter().any(|warning| warning.contains("may be one of machines")));
         // Each run on a machine of its own: nothing is left for the noise, if machines are none.
         let hosts = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -510,6 +531,7 @@ mod tests {
         let found = analysed(&on_machines(rows));
         let it = found.planned(&hypothesis(Direction::Greater, 0.0));
         assert_eq!((it.machines, it.df), (1, 6.0));
+        assert!(!found.is_confounded(), "the noise is that of machines");
         assert!(found.warnings().iter().any(|warning| warning.contains("part of the noise")));
     }
 }

@@ -6,6 +6,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use crate::campaign::{Campaign, Read, ScoreSpec, Stream};
+use crate::plan::Hash;
 use crate::row::{Failure, FailureKind, Score};
 
 /// The maximum size of a compiled pattern in bytes.
@@ -311,23 +312,37 @@ fn figures(spec: &ScoreSpec, report: &Value) -> Result<Vec<Score>, Failure> {
 }
 
 /// The geometric mean of figures, in which each counts by its ratio to another build's. None if there are no figures; without
-/// a number if one of them has none, because a mean of the others is another quantity.
+/// a number if one of them has none, because a mean of the others is another quantity. For the same reason its name says
+/// which figures it is of, by their number and a hash of their names: means of others are other scores.
 fn geometric_mean(spec: &ScoreSpec, figures: &[&Value]) -> Option<Score> {
+    let figures: Vec<Score> = figures.iter().map(|figure| figure_score(full_name(figure), figure)).collect();
+    let mut names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
+    names.sort_unstable();
+    let hash = Hash::of(names.join("\n").as_bytes()).short();
+    let count = match figures.len() {
+        0 => return None,
+        1 => "1 figure".to_owned(),
+        count => format!("{count} figures"),
+    };
+    let name = format!("{} (mean of {count}, {})", spec.name, &hash[..4]);
+    let value_of = |figure: &Score| match (figure.value, &figure.failure) {
+        (Some(value), _) if value > 0.0 => Ok(value.ln()),
+        (Some(value), _) => Err(format!("it is {value}, which has no geometric mean")),
+        (None, failure) => Err(failure.as_ref().map_or("it has no number".to_owned(), |failure| failure.why.clone())),
+    };
     let mut sum = 0.0;
-    for figure in figures {
-        let one = figure_score(full_name(figure), figure);
-        let found = match (one.value, one.failure) {
-            (Some(value), _) if value > 0.0 => {
-                sum += value.ln();
-                continue;
+    for figure in &figures {
+        match value_of(figure) {
+            Ok(logarithm) => sum += logarithm,
+            Err(why) => {
+                let why = format!("the mean lacks the figure `{}`: {why}", figure.name);
+                let failure = Some(Failure::new(FailureKind::NoScore, why));
+                return Some(Score { name, unit: spec.unit.clone(), value: None, failure });
             }
-            (Some(value), _) => format!("it is {value}, which has no geometric mean"),
-            (None, failure) => failure.map_or_else(|| "it has no number".to_owned(), |failure| failure.why),
-        };
-        let why = format!("the mean lacks the figure `{}`: {found}", one.name);
-        return Some(absent(spec, Failure::new(FailureKind::NoScore, why)));
+        }
     }
-    (!figures.is_empty()).then(|| score(spec, Ok((sum / figures.len() as f64).exp())))
+    let value = (sum / figures.len() as f64).exp();
+    Some(Score { name, unit: spec.unit.clone(), value: Some(value), failure: None })
 }
 
 /// Numbers the later scores of the same name and unit, so that each has its own name.

@@ -101,7 +101,7 @@ pub fn verdicts_of(evidence: &Evidence, campaign: &Campaign) -> Vec<Verdict> {
     for (verdict, corrected) in registered.into_iter().zip(corrected) {
         let Some(estimate) = &mut verdict.confirmation else { continue };
         estimate.corrected_p = Some(corrected);
-        if corrected <= verdict.hypothesis.level {
+        if corrected <= verdict.hypothesis.level && verdict.refused.is_none() {
             verdict.conclusion = Conclusion::Confirmed;
         }
     }
@@ -150,8 +150,11 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
     let tested = if has_unit && missing == 0 { confirming.analysis(hypothesis) } else { None };
     let confirmation = tested.as_ref().map(|found| found.planned(hypothesis));
     let looked_at = if has_unit { others.analysis(hypothesis) } else { None };
-    let refused =
-        if has_unit { why_refused(&standing, runs, confirmation.is_some()) } else { Some(several_units(&units)) };
+    let refused = match has_unit {
+        true => why_refused(&standing, runs, confirmation.is_some())
+            .or_else(|| tested.as_ref().filter(|found| found.is_confounded()).map(|_| ONE_SIDE_EACH.to_owned())),
+        false => Some(several_units(&units)),
+    };
     let record = match standing {
         Standing::Registered(record) => Some(record),
         Standing::Unregistered | Standing::Changed(_) => None,
@@ -169,6 +172,11 @@ fn examine(hypothesis: &Hypothesis, stated: bool, evidence: &Evidence, campaign:
         warnings: tested.as_ref().or(looked_at.as_ref()).map_or(Vec::new(), |found| found.warnings()),
     }
 }
+
+/// Why a difference that may be one of machines confirms nothing.
+const ONE_SIDE_EACH: &str = "no combination was run on machines of both sides, so their difference may be one of \
+                             machines; register it under another name, with more `repeats`, and make runs of both on \
+                             each machine";
 
 fn several_units(units: &[&str]) -> String {
     format!(

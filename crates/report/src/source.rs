@@ -148,7 +148,7 @@ impl Source {
         let (verdicts, unconfirmed) = match campaign {
             Some(campaign) => (verdicts_of(&evidence, &campaign), None),
             None if info.imported.is_some() => (Vec::new(), Some(UNCONFIRMED_TABLE.to_owned())),
-            None => registered(folder, &evidence, &info),
+            None => registered(folder, &evidence, &info)?,
         };
         let results = evidence.into_results();
         let none = "The campaign states no hypothesis, so nothing here is confirmed. To confirm what the exploration \
@@ -247,19 +247,27 @@ fn with_versions(mut campaign: Campaign, info: &Info) -> Campaign {
 }
 
 /// The verdicts of all registered hypotheses, by the campaign file in the folder; or why there are none.
-fn registered(folder: &Path, evidence: &Evidence, info: &Info) -> (Vec<Verdict>, Option<String>) {
+///
+/// # Errors
+/// If that file is of another campaign than the results: it decides how many runs are planned.
+fn registered(
+    folder: &Path,
+    evidence: &Evidence,
+    info: &Info,
+) -> Result<(Vec<Verdict>, Option<String>), ReportError> {
     let register = evidence.register();
     if register.records().is_empty() {
         let none = "No hypothesis is registered, so nothing here is confirmed. Name the campaign file instead of its \
                     results folder to see what the runs say of those that it states. To confirm what the exploration \
                     suggests, state it as [[hypothesis]] there, run `bellows campaign register`, and make new runs.";
-        return (Vec::new(), Some(none.to_owned()));
+        return Ok((Vec::new(), Some(none.to_owned())));
     }
     match load(&folder.join(CAMPAIGN)) {
         Ok(loaded) => {
             let hypotheses = register.records().iter().map(|record| record.hypothesis.clone()).collect();
             let campaign = with_versions(Campaign { hypotheses, ..loaded.campaign }, info);
-            (verdicts_of(evidence, &campaign), None)
+            Info::check_results(folder, &campaign)?;
+            Ok((verdicts_of(evidence, &campaign), None))
         }
         Err(_) => {
             let number = words::counted(register.records().len(), "hypothesis is", "hypotheses are");
@@ -267,7 +275,7 @@ fn registered(folder: &Path, evidence: &Evidence, info: &Info) -> (Vec<Verdict>,
                 "{number} registered, but not tested here, because {CAMPAIGN} in the results folder cannot be read: \
                  name the campaign file instead of the folder."
             );
-            (Vec::new(), Some(why))
+            Ok((Vec::new(), Some(why)))
         }
     }
 }

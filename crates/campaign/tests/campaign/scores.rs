@@ -84,7 +84,12 @@ fn the_figures_of_a_unit_have_a_geometric_mean() {
     let mean = |unit: &str| reader(&format!("reads = 'bellows-bench'\nunit = '{unit}'\nmean = 'geometric'"));
     let clocks = mean("clocks/packet").read(&output(REPORT)).unwrap();
     let [score] = clocks.as_slice() else { panic!("{clocks:?}") };
-    assert_eq!((score.name.as_str(), score.unit.as_str()), ("clocks/packet", "clocks/packet"));
+    assert!(score.name.starts_with("clocks/packet (mean of 2 figures, "), "{score:?}");
+    assert_eq!(score.unit, "clocks/packet");
+    // The mean of another set of figures is another score, also of as many.
+    let name = |report: &str| mean("clocks/packet").read(&output(report)).unwrap()[0].name.clone();
+    assert_eq!(name(&REPORT.replace("90.5", "70.5")), score.name);
+    assert_ne!(name(&REPORT.replace("\"packed\": true", "\"packed\": 2")), score.name);
     assert!((score.value.unwrap() - (90.5f64 * 95.5).sqrt()).abs() < 1e-9, "{score:?}");
     // A mean of some of the figures would be another quantity.
     for (report, unit) in [(REPORT.to_owned(), "ratio"), (REPORT.replace("95.5", "0"), "clocks/packet")] {

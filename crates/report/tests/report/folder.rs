@@ -108,6 +108,13 @@ fn a_folder_has_exploration_and_confirmation() {
         }
         assert!(report.text(100).contains("new is faster"));
     }
+
+    // The file in the folder says how many runs are planned: with another one, nothing may be tested.
+    let kept = folder.join("campaign.toml");
+    let text = std::fs::read_to_string(&kept).unwrap();
+    std::fs::write(&kept, text.replace("seed = 4", "seed = 4\nexclude = [{ size = \"large\" }]")).unwrap();
+    let Err(error) = Source::open(&folder, None) else { panic!("a changed plan is taken") };
+    assert!(error.to_string().contains("campaign"), "{error}");
 }
 
 #[test]
