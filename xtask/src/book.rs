@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::TaskError;
 use crate::commands::{CargoTool, cannot_write, files_below, output, succeed};
+use crate::report::Report;
 use crate::workspace::{cargo, target_dir};
 
 const MDBOOK: CargoTool =
@@ -56,6 +57,9 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
     }
     let path = sources.join("SUMMARY.md");
     let text = fs::read_to_string(&path).map_err(|error| TaskError::failed(format!("{}: {error}", path.display())))?;
+    if !text.contains(REFERENCES) {
+        return Err(TaskError::failed(format!("{}: there is no line `{}`", path.display(), REFERENCES.trim())));
+    }
     let text = text.replacen(REFERENCES, &format!("{summary}\n{REFERENCES}"), 1);
     write(&path, |to| fs::write(to, &text))
 }
@@ -70,11 +74,16 @@ fn without_outer_links(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("](../") {
-        let Some(start) = rest[..at].rfind('[') else { break };
-        let Some(end) = rest[at..].find(')').map(|end| at + end) else { break };
+        let end = rest[at..].find(')').map(|end| at + end);
+        let (Some(start), Some(end)) = (rest[..at].rfind('['), end) else {
+            let (before, after) = rest.split_at(at + 1);
+            result += before;
+            rest = after;
+            continue;
+        };
         let (words, target) = (&rest[start + 1..at], &rest[at + "](../".len()..end]);
-        result += &rest[..start];
         // A picture of another folder would be missing.
+        result += rest[..start].trim_end_matches('!');
         let target = target.split('#').next().unwrap_or(target);
         let words_alone = words.trim_matches('`');
         result += &match target.ends_with(words_alone) {
@@ -84,6 +93,36 @@ fn without_outer_links(text: &str) -> String {
         rest = &rest[end + 1..];
     }
     result + rest
+}
+
+/// The step of `cargo xtask test`: the sources of the book, whose links all lead somewhere. It needs no mdbook.
+pub fn step(report: &mut Report) {
+    report.step("book", || {
+        let sources = target_dir().join("book-source");
+        write_sources(&sources)?;
+        check_links(&sources)
+    });
+}
+
+/// Checks that the pages of a folder link to files in it.
+fn check_links(sources: &Path) -> Result<(), TaskError> {
+    let mut missing = Vec::new();
+    for page in files_below(sources)?.iter().filter(|path| path.extension().is_some_and(|kind| kind == "md")) {
+        let text = fs::read_to_string(page)
+            .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", page.display())))?;
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+        for target in targets {
+            let file = target.split('#').next().unwrap_or_default();
+            let is_outside = file.contains("://") || file.contains(' ');
+            if !(file.is_empty() || is_outside || page.with_file_name(file).is_file()) {
+                missing.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(TaskError::failed(format!("links of the book lead nowhere:\n{}", missing.join("\n")))),
+    }
 }
 
 /// The manuals of all apps, one section each.
@@ -150,6 +189,7 @@ mod tests {
             "See [`x`](../crates/x) and [the unit](../a/b.service), [here](json.md#a), [that](../README.md#two).";
         let expected = "See `crates/x` and the unit (`a/b.service`), [here](json.md#a), that (`README.md`).";
         assert_eq!(without_outer_links(page), expected);
+        assert_eq!(without_outer_links("](../a ![x](../b.svg) y"), "](../a x (`b.svg`) y");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools;
 use crate::workspace::{cargo, has_crate};
-use crate::{TaskError, deny, format, guest_kernel, memcheck, package, races, rust_version};
+use crate::{TaskError, book, deny, format, guest_kernel, memcheck, package, races, rust_version};
 
 /// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -88,6 +88,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
             report.run("interleavings", models.args(packages).args(programs));
             if !options.quick {
                 package::step(&mut report);
+                book::step(&mut report);
             }
         }
     }
