@@ -46,6 +46,7 @@ fn a_runner_killed_at_any_moment_goes_on_and_counts_every_run_once() {
                 [factors]\nn = [1, 2, 3]\n[score]\npattern = 'score=(?<x>.)'\nunit = '1'\n";
     let file = bellows_testkit::scratch::write(&folder, "file.toml", text);
     let results = folder.path().join("results");
+    let made = || read_rows(&results).map_or(0, |rows| rows.len());
     for round in 0..25u64 {
         let mut child = runner(&file, &results).stderr(Stdio::null()).spawn().unwrap();
         // Moments that differ by less than a run lasts.
@@ -56,8 +57,12 @@ fn a_runner_killed_at_any_moment_goes_on_and_counts_every_run_once() {
             child.kill().unwrap()
         }
         child.wait().unwrap();
+        // On a busy machine the moments are later than planned, and more is done by then.
+        if made() > 60 {
+            break;
+        }
     }
-    let made = read_rows(&results).map_or(0, |rows| rows.len());
+    let made = made();
     assert!((1..120).contains(&made), "it was killed before it was done, {made} runs");
     let output = runner(&file, &results).stderr(Stdio::piped()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
