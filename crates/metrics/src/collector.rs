@@ -1,6 +1,6 @@
 //! Reads all networks, and writes what they count.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use bellows_inspect::health::Health;
@@ -8,13 +8,13 @@ use bellows_observe::layout::account;
 use bellows_observe::{CounterCells, Directory, Liveness, RuntimeDir, engine_count, sampled_events};
 
 use crate::declared::{
-    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, NETWORK, SCRAPE, UP,
+    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE, UP,
 };
 use crate::exposition::{Exposition, label};
 use crate::family::Family;
 use crate::format::Format;
 use crate::health::{MachineHealth, NetworkHealth};
-use crate::network::{AppLabels, Counted, Network, Own, Watched};
+use crate::network::{AppLabels, Counted, MAX_FOREIGN_BYTES, Network, TXDROP, Watched, cut_text, joined};
 
 /// Reads the counters of all networks of this machine that this user can see, again and again.
 ///
@@ -33,41 +33,56 @@ impl Collector {
         Collector { is_port: Box::new(is_port), declared: Declared::new(), watched: HashMap::new(), length: 0 }
     }
 
-    /// Reads the networks now, by name. What is known of those that have ended is forgotten.
-    fn networks(&mut self) -> Vec<Network> {
+    /// Reads the networks that are meant now, by name, and returns how many were left out because their user has too
+    /// much. What is known of those that have ended is forgotten.
+    fn networks(&mut self, is_meant: impl Fn(&RuntimeDir) -> bool) -> (Vec<Network>, usize) {
         let mut known = std::mem::take(&mut self.watched);
-        let mut read = |runtime_dir: RuntimeDir| {
-            let watched = known.remove(&runtime_dir.name());
+        let mut bytes: HashMap<String, usize> = HashMap::new();
+        let (mut networks, mut left_out) = (Vec::new(), 0);
+        for runtime_dir in RuntimeDir::all() {
+            let name = runtime_dir.name();
+            let watched = known.remove(&name);
+            if !is_meant(&runtime_dir) {
+                self.watched.extend(watched.map(|watched| (name, watched)));
+                continue;
+            }
+            let limit = if runtime_dir.is_foreign() { MAX_FOREIGN_BYTES } else { usize::MAX };
+            let bytes = bytes.entry(runtime_dir.user()).or_default();
+            if *bytes >= limit {
+                left_out += 1;
+                continue;
+            }
             let (network, watched) = Network::read(runtime_dir, watched, &*self.is_port);
-            self.watched.extend(watched.map(|watched| (network.name.clone(), watched)));
-            network
-        };
-        RuntimeDir::all().into_iter().map(&mut read).collect()
+            *bytes = bytes.saturating_add(network.counted.as_ref().map_or(0, Counted::bytes));
+            self.watched.extend(watched.map(|watched| (name, watched)));
+            networks.push(network);
+        }
+        (networks, left_out)
     }
 
     /// The health of the networks now: of all, or of those that have this name.
     pub fn health(&mut self, name: Option<&str>) -> MachineHealth {
-        let is_meant = |runtime_dir: &RuntimeDir| name.is_none_or(|name| runtime_dir.has_name(name));
-        let meant: Vec<String> = RuntimeDir::all().iter().filter(|dir| is_meant(dir)).map(RuntimeDir::name).collect();
-        let networks = self.networks().into_iter().filter(|network| meant.contains(&network.name));
+        let (networks, _) = self.networks(|runtime_dir| name.is_none_or(|name| runtime_dir.has_name(name)));
         let health = |network: Network| {
             let Network { name, user, checkup, .. } = network;
             NetworkHealth { name, user, checkup }
         };
-        MachineHealth::of(networks.map(health).collect())
+        MachineHealth::of(networks.into_iter().map(health).collect())
     }
 
     /// All metrics of all networks now, in a format.
     pub fn scrape(&mut self, format: Format) -> Vec<u8> {
         let start = Instant::now();
-        let networks = self.networks();
+        let (networks, mut left_out) = self.networks(|_| true);
         // Lengths change little.
         let mut exposition = Exposition::new(format, self.length + self.length / 8 + 4_096);
         exposition.family(&BUILD).sample("", &label("version", env!("CARGO_PKG_VERSION")), 1);
         self.write_networks(&mut exposition, &networks);
         let counted: Vec<(&str, &Counted)> =
             networks.iter().filter_map(|network| Some((network.label.as_str(), network.counted.as_ref()?))).collect();
-        self.write_counters(&mut exposition, &counted);
+        left_out += counted.iter().map(|(_, counted)| counted.labels.left_out).sum::<usize>();
+        left_out += self.write_counters(&mut exposition, &counted);
+        exposition.family(&LEFT_OUT).sample("", "", left_out as i128);
         let nanos = start.elapsed().as_nanos().try_into().unwrap_or(i128::MAX);
         exposition.family(&Family { scale: crate::family::Scale::Nanoseconds, ..SCRAPE }).sample("", "", nanos);
         let text = exposition.end();
@@ -94,14 +109,15 @@ impl Collector {
             if let Some(counted) = &network.counted {
                 let Directory { version, schedule, source, .. } = counted.reading.directory();
                 for (name, value) in [("version", version), ("schedule", schedule), ("source", source)] {
-                    further += &label(name, value);
+                    further += &label(name, cut_text(value));
                 }
             }
             info.sample(&network.label, &further, 1);
         }
     }
 
-    fn write_counters(&self, exposition: &mut Exposition, counted: &[(&str, &Counted)]) {
+    /// Returns how many counters were left out because they are declared otherwise than others of the same name.
+    fn write_counters(&self, exposition: &mut Exposition, counted: &[(&str, &Counted)]) -> usize {
         let Declared { process, pool, workers, apps, ports, links, samples, times } = &self.declared;
         for (which, family) in process.iter().chain(pool) {
             let mut lines = exposition.family(family);
@@ -166,7 +182,7 @@ impl Collector {
             });
         }
         let mut drops = exposition.family(&DROPS);
-        let full = label("reason", "txdrop");
+        let full = label("reason", TXDROP);
         for_each_app(counted, |counted, app| {
             for (cell, reason) in &app.drops {
                 drops.sample(&app.labels, reason, counted.reading.get(*cell).into());
@@ -174,20 +190,17 @@ impl Collector {
             drops.sample(&app.labels, &full, counted.totals.apps[app.position].txdrop.into());
         });
         write_calls(exposition, samples, counted);
-        let mut own: BTreeMap<&str, Vec<(&Counted, &Own)>> = BTreeMap::new();
-        for (_, counted) in counted {
-            for (name, family) in &counted.labels.own {
-                own.entry(name).or_default().push((counted, family));
-            }
-        }
+        let (own, left_out) = joined(counted.iter().map(|(_, counted)| &*counted.labels));
         for families in own.values() {
             let mut lines = exposition.family(&families[0].1.family);
-            for (counted, own) in families {
+            for (network, own) in families {
+                let (_, counted) = counted[*network];
                 for (app, cell) in &own.cells {
                     lines.sample(&counted.labels.apps[*app].labels, "", counted.reading.get(*cell).into());
                 }
             }
         }
+        left_out
     }
 }
 
@@ -209,10 +222,11 @@ fn write_calls(exposition: &mut Exposition, samples: &[Family<'_>], counted: &[(
     }
     let mut lines = exposition.family(&EVENTS);
     for_each_entry(counted, |counted, app, entry| {
-        let events = &counted.reading.directory().events;
-        let counts = events.iter().zip(sampled_events(&*counted.reading, counted.entry(app), entry));
-        for (name, count) in counts.filter_map(|(name, count)| Some((name, count?))) {
-            lines.sample(&app.labels, &format!("{}{}", entries[entry], label("event", name)), count.into());
+        let counts: Vec<Option<u64>> = sampled_events(&*counted.reading, counted.entry(app), entry).collect();
+        for (position, event) in &counted.labels.events {
+            if let Some(count) = counts[*position] {
+                lines.sample(&app.labels, &format!("{}{event}", entries[entry]), count.into());
+            }
         }
     });
 }

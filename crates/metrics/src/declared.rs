@@ -46,6 +46,13 @@ pub(crate) static ASLEEP: Family<'_> =
     Family::new("bellows_worker_asleep", Kind::Gauge, "", "1 if the worker sleeps, else 0");
 pub(crate) static BUILD: Family<'_> =
     Family::new("bellows_build", Kind::Info, "", "the version that reads the counters");
+pub(crate) static LEFT_OUT: Family<'_> = Family::new(
+    "bellows_scrape_left_out",
+    Kind::Gauge,
+    "",
+    "networks, apps, links, workers and counters that are not among the metrics above, because another user has too many \
+     or a program declares a counter otherwise than one before it",
+);
 pub(crate) const SCRAPE: Family<'_> = Family::new(
     "bellows_scrape_duration_seconds",
     Kind::Gauge,

@@ -194,9 +194,9 @@ pub(crate) fn labels(labels: &[(&str, &str)]) -> String {
 }
 
 /// Text on one line: a backslash in front of each backslash and, in labels and in OpenMetrics, each quote; line feeds
-/// as `\n`.
+/// as `\n`. Other control characters become `\u{fffd}`: some parsers reject them, and terminals obey them.
 fn escaped(text: &str, quotes: bool) -> Cow<'_, str> {
-    if !text.contains(['\\', '\n', '"']) {
+    if !text.contains(|letter: char| matches!(letter, '\\' | '"') || letter.is_control()) {
         return text.into();
     }
     let mut escaped = String::with_capacity(text.len() + 8);
@@ -205,6 +205,7 @@ fn escaped(text: &str, quotes: bool) -> Cow<'_, str> {
             '\\' => escaped.push_str("\\\\"),
             '\n' => escaped.push_str("\\n"),
             '"' if quotes => escaped.push_str("\\\""),
+            letter if letter.is_control() => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
         }
     }
@@ -317,7 +318,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever a name or a reason contains, a parser reads it back.
+        /// Whatever a name or a reason contains, a parser reads it back, without control characters.
         #[test]
         fn any_value_of_a_label_survives(
             first in "(\\PC|[\"\\\\\n\r{},=]){0,12}",
@@ -330,7 +331,10 @@ mod tests {
                     exposition.family(&family).sample(&labels(&[("a", &first)]), &label("b", &second), value.into());
                 });
                 let line = text.split('\n').find(|line| line.starts_with("bellows_x{")).unwrap();
-                let expected = [("a".to_owned(), first.clone()), ("b".to_owned(), second.clone())];
+                prop_assert!(!line.contains(char::is_control), "{line:?}");
+                let kept = |letter: char| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter };
+                let kept = |text: &str| text.chars().map(kept).collect::<String>();
+                let expected = [("a".to_owned(), kept(&first)), ("b".to_owned(), kept(&second))];
                 prop_assert_eq!(parsed(line), Some(expected.to_vec()), "{}", line);
                 prop_assert!(line.ends_with(&format!("}} {value}")), "{}", line);
             }

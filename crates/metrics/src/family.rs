@@ -98,6 +98,11 @@ impl<'a> Family<'a> {
         Family { name: name.into(), kind, unit: unit.into(), help: help.into(), scale }
     }
 
+    /// Whether a family of the same name has the same kind, unit and scale, so that both can be one.
+    pub(crate) fn is_like(&self, other: &Family<'_>) -> bool {
+        self.kind == other.kind && self.unit == other.unit && self.scale == other.scale
+    }
+
     /// The name of its samples; those of a histogram have endings of their own.
     pub(crate) fn sample_name(&self) -> String {
         match self.kind {

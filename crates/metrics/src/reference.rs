@@ -7,7 +7,7 @@ use bellows_observe::layout::{common, link};
 use bellows_observe::{Counter, TypeEntry, drop_help};
 
 use crate::declared::{
-    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, NETWORK, SCRAPE, UP,
+    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE, UP,
 };
 use crate::family::Family;
 
@@ -64,7 +64,7 @@ pub fn common_families() -> Vec<Entry> {
     entries.push(Entry::of(&CALLS, &format!("{APP_LABELS}, entry")));
     entries.extend(samples.iter().map(|family| Entry::of(family, &format!("{APP_LABELS}, entry"))));
     entries.push(Entry::of(&EVENTS, &format!("{APP_LABELS}, entry, event")));
-    entries.push(Entry::of(&SCRAPE, ""));
+    entries.extend([&LEFT_OUT, &SCRAPE].map(|family| Entry::of(family, "")));
     entries
 }
 

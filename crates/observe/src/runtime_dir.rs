@@ -481,11 +481,15 @@ fn make_private_folder(folder: &Path) -> Result<(), RuntimeDirError> {
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
 
+    use bellows_sys::untrusted::UntrustedDir;
     use bellows_testkit::scratch;
     use bellows_testkit::scratch::TempDir;
 
     use super::*;
+    use crate::slab::{Directory, Removed, Slab};
+    use crate::snapshot::Observer;
 
     #[test]
     fn names_that_would_leave_the_folder_are_rejected() {
@@ -514,6 +518,28 @@ mod tests {
         assert_eq!(folders_in(&folder.0).len(), 1);
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(folders_in(&folder.0).len(), 0);
+    }
+
+    #[test]
+    fn another_users_counters_that_cannot_be_read_delay_no_reader() {
+        let folder = Folder::new("theirs");
+        let runtime_dir = RuntimeDir::claim_in(std::slice::from_ref(&folder.0), "net").unwrap();
+        let directory = Directory::lay_out(&["main".to_owned()], &[], &[], &Removed::default(), Vec::new());
+        Slab::create(directory, 0, Some(&runtime_dir)).unwrap();
+        runtime_dir.publish(0).unwrap();
+        // As if another user's.
+        let directory = UntrustedDir::open(folder.0.parent().unwrap(), "theirs").unwrap();
+        let foreign = ForeignDir { directory, path: folder.0.clone(), user: "other".to_owned() };
+        let theirs = foreign_folders_in(&Arc::new(foreign)).pop().unwrap();
+        let mut observer = Observer::open(theirs).unwrap();
+        fs::remove_file(runtime_dir.counters()).unwrap();
+        let read = |_| {
+            let start = Instant::now();
+            observer.read();
+            start.elapsed()
+        };
+        let shortest = (0..10).map(read).min().unwrap();
+        assert!(shortest < Duration::from_millis(15), "{shortest:?}");
     }
 
     #[test]

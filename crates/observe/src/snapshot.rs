@@ -401,6 +401,8 @@ impl Snapshot {
 
 /// How often [`Observer::read`] looks for the counters of a new configuration, and the pause between.
 const READ_ATTEMPTS: u8 = 20;
+/// The same for another user's counters, which may be unreadable for as long as that user likes.
+const FOREIGN_READ_ATTEMPTS: u8 = 2;
 const PUBLICATION_PAUSE: Duration = Duration::from_millis(1);
 
 /// A copy of all counters at one time.
@@ -466,7 +468,8 @@ impl Observer {
 
     /// All counters at one time, and of one configuration: if a reload replaces them meanwhile, those of the new one.
     pub fn read(&mut self) -> Reading {
-        for attempt in 0..READ_ATTEMPTS {
+        let attempts = if self.runtime_dir.is_foreign() { FOREIGN_READ_ATTEMPTS } else { READ_ATTEMPTS };
+        for attempt in 0..attempts {
             if attempt > 0 {
                 // Between its commit and its publication, a new configuration has no file of this name.
                 thread::sleep(PUBLICATION_PAUSE);

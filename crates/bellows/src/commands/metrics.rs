@@ -1,9 +1,10 @@
 //! `bellows metrics`.
 
 use std::cell::RefCell;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -133,14 +134,17 @@ fn write(collector: &mut Collector, path: &Path, every: Option<bellows_config::D
     if path.extension().is_none_or(|extension| extension != "prom") {
         terminal::warn(&format!("{}: node_exporter reads files that end in .prom only\n", path.display()));
     }
-    replace(path, &collector.scrape(Format::Text))?;
-    let Some(period) = every.map(bellows_config::Duration::std) else { return Ok(()) };
+    let Some(period) = every.map(bellows_config::Duration::std) else {
+        return replace(path, &collector.scrape(Format::Text));
+    };
     if period.is_zero() {
         return Err(CommandError::Usage("--every needs a period longer than 0, such as 15s".to_owned()));
     }
+    // Before the first file is there, so that no signal leaves it behind.
     let mut signals = watch::catch_signals()?;
     let (signal, signalled) = channel();
     thread::spawn(move || signals.forever().next().map(|number| signal.send(number)));
+    replace(path, &collector.scrape(Format::Text))?;
     let mut fails = false;
     while let Err(RecvTimeoutError::Timeout) = signalled.recv_timeout(period) {
         let written = replace(path, &collector.scrape(Format::Text));
@@ -156,7 +160,10 @@ fn write(collector: &mut Collector, path: &Path, every: Option<bellows_config::D
     Ok(())
 }
 
-/// Replaces a file by another one, so that a reader finds either.
+/// Replaces a file by another one, so that a reader finds either. Every user may read it.
+///
+/// Other users may be able to create files in the folder: the new file is created under an unpredictable, unused name
+/// and renamed, so that a symbolic link in either place is not followed.
 fn replace(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     let failed = |error: io::Error| {
         let help = way_out(&error, "give a path in a folder that exists and is writable");
@@ -165,15 +172,16 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     let name = path.file_name().ok_or_else(|| {
         CommandError::Usage(format!("{} is not the path of a file; give one such as bellows.prom", path.display()))
     })?;
-    let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let write = || {
-        let mut file: File =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&beside)?;
-        file.write_all(content)?;
-        fs::rename(&beside, path)
-    };
-    write().map_err(|error| {
+    let suffix = RandomState::new().hash_one(path);
+    let beside = path.with_file_name(format!(".{}.{suffix:016x}", name.to_string_lossy()));
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(failed)?;
+    fill(file, content).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
         let _ = fs::remove_file(&beside);
         failed(error)
     })
+}
+
+fn fill(mut file: File, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    file.set_permissions(Permissions::from_mode(0o644))
 }

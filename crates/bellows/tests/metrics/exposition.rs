@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::{fs, thread};
 
 use bellows_testkit::eventually;
-use bellows_testkit::wait::Watchdog;
+use bellows_testkit::wait::{Watchdog, output};
 use serde_json::Value;
 
 use crate::http::Server;
@@ -261,6 +261,42 @@ fn a_file_is_replaced_and_removed_at_the_end() {
     assert!(said.code == Some(1) && said.stderr.contains("folders above it exist"), "{said:?}");
     let said = sandbox.bellows(&["metrics", "--file", &sandbox.path("x.txt").display().to_string()]).fine();
     assert!(said.stderr.contains(".prom"), "{said:?}");
+}
+
+/// The folder of a textfile collector may be writable by others.
+#[test]
+fn a_file_is_written_through_no_link_of_others_and_all_may_read_it() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("collected");
+    fs::create_dir(&folder).unwrap();
+    let victim = sandbox.write("victim", "precious");
+    // The shell's process becomes that of the command, so its number is known before.
+    let script = "umask 077; ln -s \"$0\" \".bellows.prom.$$\"; ln -s \"$0\" bellows.prom; exec \"$@\"";
+    let inner = sandbox.command(&["metrics", "--file", "bellows.prom"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", script, &victim]).arg(inner.get_program()).args(inner.get_args()).current_dir(&folder);
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let said = output(&mut command).unwrap();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    let written = fs::symlink_metadata(folder.join("bellows.prom")).unwrap();
+    assert!(written.is_file() && written.permissions().mode() & 0o777 == 0o644, "{written:?}");
+    assert!(fs::read_to_string(folder.join("bellows.prom")).unwrap().contains("bellows_build_info"));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing but the link stays beside the file");
+}
+
+#[test]
+fn a_period_of_0_writes_nothing() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("bellows.prom");
+    let said = sandbox.bellows(&["metrics", "--file", &path.display().to_string(), "--every", "0s"]);
+    assert!(said.code == Some(2) && said.stderr.contains("such as 15s"), "{said:?}");
+    assert!(!path.exists());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -97,6 +98,43 @@ fn promtool_finds_nothing_to_complain_about() {
         .collect();
     let (is_fine, said) = fed(Command::new("promtool").args(["check", "metrics"]), &all);
     assert!(is_fine && said.is_empty(), "{said}");
+}
+
+/// Names come from files that other programs write: no byte of them may break a parser or a terminal.
+#[test]
+fn names_with_control_characters_are_read() {
+    const TEST: &str = "names_with_control_characters_are_read";
+    if !has_program(TEST, "promtool") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let network = "links = [\"source -> fragilenamea\", \"fragilenamea -> fragilenameb\", \"fragilenameb -> end\"]\n";
+    let apps = "[apps.fragilenamea]\napp = \"tee\"\n[apps.fragilenameb]\napp = \"tee\"\n";
+    let _running = sandbox.start(&[&sandbox.write("fragile.toml", &format!("{network}{ENDS}{apps}"))]);
+    let path = sandbox.path("run/fragile/counters");
+    let content = fs::read(&path).unwrap();
+    // Other names of the same length, in the directory, which is JSON. The engine has mapped the same file.
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let mut replaced = 0;
+    for (name, other) in [(b"fragilenamea", br"\u0000\u001b"), (b"fragilenameb", br"\u0000\u0007")] {
+        for (start, _) in content.windows(name.len()).enumerate().filter(|(_, window)| *window == name) {
+            file.write_all_at(other, start as u64).unwrap();
+            replaced += 1;
+        }
+    }
+    assert!(replaced >= 6, "{replaced}");
+    for format in [&["metrics"][..], &["metrics", "--openmetrics"]] {
+        let text = sandbox.bellows(format).fine().stdout;
+        assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
+        let found = samples(&text);
+        assert_eq!(found["bellows_network_up{network=\"fragile\"}"], 1.0);
+        let app = "bellows_app_info{network=\"fragile\",app=\"\u{fffd}\u{fffd}\",type=\"tee\",worker=\"main\"}";
+        assert_eq!(found[app], 1.0);
+        if format.len() == 1 {
+            let (is_fine, said) = fed(Command::new("promtool").args(["check", "metrics"]), &text);
+            assert!(is_fine && said.is_empty(), "{said}");
+        }
+    }
 }
 
 /// Prints each sample that the client's parser finds: its name, labels in order, and value.
