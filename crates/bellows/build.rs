@@ -20,23 +20,36 @@ fn main() {
     println!("cargo:rustc-env=BELLOWS_VERSION={version} ({revision}; features: {features})");
 }
 
-/// The commit and its date, and whether tracked files differ from it. None without git, or outside of a checkout.
+/// What a build is made of. A change elsewhere, such as in the documentation, is no change of the program.
+const SOURCES: [&str; 3] = ["../../crates", "../../Cargo.toml", "../../Cargo.lock"];
+
+/// The commit and its date, and whether tracked sources differ from it. None without git, or outside of a checkout.
 fn revision() -> Option<String> {
-    // A commit changes the first ones, a change of the sources the last one.
-    for name in ["HEAD", "logs/HEAD"] {
-        let path = git(&["rev-parse", "--git-path", name])?;
-        if Path::new(&path).exists() {
-            println!("cargo:rerun-if-changed={path}");
-        }
+    // A commit changes one of these: the branch may be in a file of its own, or packed with others.
+    let branch = git(&["rev-parse", "--symbolic-full-name", "HEAD"])?;
+    for name in ["HEAD", "logs/HEAD", "packed-refs", &branch] {
+        watch(&git(&["rev-parse", "--git-path", name])?);
     }
-    println!("cargo:rerun-if-changed=..");
+    SOURCES.iter().for_each(|path| watch(path));
     let commit = git(&["show", "--no-patch", "--abbrev=12", "--format=%h, %cs", "HEAD"])?;
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    let changes = git(&[&["status", "--porcelain", "--untracked-files=no", "--"][..], &SOURCES].concat())?;
     Some(if changes.is_empty() { commit } else { format!("{commit}, modified") })
 }
 
-/// The output of a git command that succeeds.
+/// Has Cargo run this again when a file, or one below a folder, changes. With one that is missing, it would always.
+fn watch(path: &str) {
+    if Path::new(path).exists() {
+        println!("cargo:rerun-if-changed={path}");
+    }
+}
+
+/// The output of a git command that succeeds. It takes no lock that another command may want.
 fn git(words: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new("git")
+        .arg("--no-optional-locks")
+        .args(words)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok().map(|text| text.trim().to_owned())
 }

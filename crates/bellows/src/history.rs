@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -25,28 +24,50 @@ use tracing_subscriber::layer::Context;
 /// The maximum number of events that wait to be written; further ones are counted.
 const MAX_QUEUED: usize = 1024;
 
-/// How long the end of a run waits for its events to be written.
+/// How long the end of a run, and its last event, wait for other events to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the thread is to do.
 enum Order {
-    Write(Draft),
-    /// Apps were started anew by a reload that began at this time.
-    Forget(Vec<String>, u64),
+    /// An event, and the number of those that were lost before it.
+    Write(Draft, u64),
+    /// A reload has changed apps.
+    Forget(Reload),
     /// The run is over.
     End,
+}
+
+/// What a reload has changed.
+pub struct Reload {
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub began_ns: u64,
+    /// The apps that were started anew.
+    pub restarted: Vec<String>,
+    /// The apps that are gone.
+    pub removed: Vec<String>,
 }
 
 /// The thread that writes.
 struct Keeper {
     orders: SyncSender<Order>,
     thread: JoinHandle<()>,
+    /// Events that found the queue full since the last one that did not.
+    lost: u64,
+}
+
+impl Keeper {
+    /// Puts an event into the queue. If that is full, returns an event that can wait, and counts another one as lost.
+    fn write(&mut self, draft: Draft, can_wait: bool) -> Option<Draft> {
+        match self.orders.try_send(Order::Write(draft, self.lost)) {
+            Err(TrySendError::Full(Order::Write(draft, _))) if can_wait => return Some(draft),
+            Err(TrySendError::Full(_)) => self.lost += 1,
+            _ => self.lost = 0,
+        }
+        None
+    }
 }
 
 static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
-
-/// Events that found the queue full since the last one that was written.
-static LOST: AtomicU64 = AtomicU64::new(0);
 
 fn keeper() -> MutexGuard<'static, Option<Keeper>> {
     KEEPER.lock().unwrap_or_else(PoisonError::into_inner)
@@ -59,7 +80,7 @@ pub fn begin(runtime_dir: &RuntimeDir) {
             let (orders, queue) = sync_channel(MAX_QUEUED);
             let work = move || files.work(&queue);
             match thread::Builder::new().name("events".to_owned()).spawn(work) {
-                Ok(thread) => *keeper() = Some(Keeper { orders, thread }),
+                Ok(thread) => *keeper() = Some(Keeper { orders, thread, lost: 0 }),
                 Err(error) => tracing::warn!("no thread that keeps the events: {error}"),
             }
             if let Some((pid, app)) = crashed {
@@ -85,22 +106,26 @@ fn open(runtime_dir: &RuntimeDir) -> Result<(Files, Option<CrashedRun>), String>
     let crashed = crashed.map(|last| (last.pid, last.text("app").map(str::to_owned)));
     let path = |name: &str| runtime_dir.file(name);
     let (new, conditions) = (path(&format!("{CONDITIONS}.new")), path(CONDITIONS));
-    Ok((Files { writer, place, is_failing: false, conditions: Vec::new(), paths: [new, conditions] }, crashed))
+    Ok((Files::new(writer, place, [new, conditions]), crashed))
 }
 
 /// Ends the history: all events are written when this returns, unless that takes long.
 pub fn end() {
-    let Some(Keeper { orders, thread }) = keeper().take() else { return };
+    let Some(Keeper { orders, thread, .. }) = keeper().take() else { return };
     let deadline = Instant::now() + PATIENCE;
-    let mut order = Order::End;
+    give(&orders, Order::End, deadline);
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Gives the thread an order as soon as the queue has room. The order is lost if that takes too long.
+fn give(orders: &SyncSender<Order>, mut order: Order, deadline: Instant) {
     while let Err(TrySendError::Full(again)) = orders.try_send(order) {
         if deadline <= Instant::now() {
             return;
         }
         order = again;
-        thread::sleep(Duration::from_millis(1));
-    }
-    while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -112,23 +137,24 @@ pub fn note(info: &EventInfo, fields: &[(&str, Value)], message: &str) {
     keep(Draft { time_ns: clock::unix_ns(), level: info.level, name, message, fields });
 }
 
-/// Drops the conditions of apps that a reload has started anew. It began at this time, in nanoseconds since the Unix
-/// epoch.
-pub fn forget(apps: Vec<String>, began_ns: u64) {
-    if !apps.is_empty()
-        && let Some(keeper) = &*keeper()
-    {
-        let _ = keeper.orders.try_send(Order::Forget(apps, began_ns));
+/// Drops the conditions of apps that a reload has changed. Waits for room in the queue: what is not forgotten now stays
+/// for ever.
+pub fn forget(reload: Reload) {
+    let orders = keeper().as_ref().map(|keeper| keeper.orders.clone());
+    if let Some(orders) = orders {
+        give(&orders, Order::Forget(reload), Instant::now() + PATIENCE);
     }
 }
 
-fn keep(draft: Draft) {
-    let lost = match &*keeper() {
-        Some(keeper) => matches!(keeper.orders.try_send(Order::Write(draft)), Err(TrySendError::Full(_))),
-        None => false,
-    };
-    if lost {
-        LOST.fetch_add(1, Relaxed);
+/// Puts an event into the queue. That which ends the run waits for room: without it the run counts as crashed.
+fn keep(mut draft: Draft) {
+    let deadline = EventInfo::ends_run(&draft.name).then(|| Instant::now() + PATIENCE);
+    loop {
+        let can_wait = deadline.is_some_and(|deadline| Instant::now() < deadline);
+        let left = keeper().as_mut().and_then(|keeper| keeper.write(draft, can_wait));
+        let Some(again) = left else { return };
+        draft = again;
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -139,17 +165,26 @@ struct Files {
     place: String,
     /// Whether the last event could not be written.
     is_failing: bool,
+    /// Whether the event that ends the run was written.
+    is_over: bool,
     conditions: Vec<Condition>,
     /// The file of the conditions: the next, and the present one.
     paths: [PathBuf; 2],
 }
 
 impl Files {
+    fn new(writer: Writer, place: String, paths: [PathBuf; 2]) -> Files {
+        Files { writer, place, is_failing: false, is_over: false, conditions: Vec::new(), paths }
+    }
+
     fn work(&mut self, queue: &Receiver<Order>) {
         for order in queue {
             let have_changed = match order {
-                Order::Write(draft) => {
-                    self.writer.skip(LOST.swap(0, Relaxed));
+                // Threads that end after the run have no history: the last event tells how the run has ended.
+                Order::Write(..) if self.is_over => false,
+                Order::Write(draft, lost) => {
+                    self.writer.skip(lost);
+                    self.is_over = EventInfo::ends_run(&draft.name);
                     let have_changed = Condition::follow(&mut self.conditions, &draft);
                     let result = self.writer.write(draft).map(|_| ());
                     // A line without a name: it is not an event itself.
@@ -159,7 +194,10 @@ impl Files {
                     self.is_failing = result.is_err();
                     have_changed
                 }
-                Order::Forget(apps, began_ns) => Condition::forget(&mut self.conditions, &apps, began_ns),
+                Order::Forget(Reload { began_ns, restarted, removed }) => {
+                    let of_removed = Condition::forget(&mut self.conditions, &removed, u64::MAX);
+                    Condition::forget(&mut self.conditions, &restarted, began_ns) | of_removed
+                }
                 Order::End => return,
             };
             if have_changed {
@@ -247,5 +285,91 @@ impl Visit for Fields {
         } else {
             self.put(field, text.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bellows_events::{Content, Follower, Item, LinkDown, ReloadRefused, Started, Stopped};
+    use bellows_testkit::scratch;
+
+    use super::*;
+
+    fn draft(info: &EventInfo, app: &str, time_ns: u64) -> Draft {
+        let fields = [("app", app), ("port", "eth0")].map(|(name, value)| (name.to_owned(), value.into()));
+        Draft {
+            time_ns,
+            level: info.level,
+            name: info.name.to_owned(),
+            message: String::new(),
+            fields: fields.into_iter().collect(),
+        }
+    }
+
+    /// What is in the files of a run after these orders: the names of events, and the sizes of holes. And the apps with
+    /// a condition at the end.
+    fn kept(orders: Vec<Order>) -> (Vec<String>, Vec<String>) {
+        let folder = scratch();
+        let path = |name: &str| folder.path().join(name);
+        let (writer, _) = Writer::open(path("edge"), path("edge@1"), 1_000_000).unwrap();
+        let mut files = Files::new(writer, "edge".to_owned(), [path("new"), path("conditions")]);
+        let (sender, queue) = sync_channel(orders.len());
+        orders.into_iter().for_each(|order| sender.try_send(order).unwrap());
+        drop(sender);
+        files.work(&queue);
+        let open = |part: Part| fs::File::open(path(if part == Part::Current { "edge" } else { "edge@1" }));
+        let content = Content::read(open).unwrap();
+        let text = |item: Item| match item {
+            Item::Event(event) => event.name,
+            Item::Missing(missing) => missing.events.to_string(),
+        };
+        let items = Follower::new().read(&content.older, &content.current, true);
+        let conditions = files.conditions.into_iter().map(|condition| condition.app);
+        (items.into_iter().map(text).collect(), conditions.collect())
+    }
+
+    #[test]
+    fn nothing_follows_the_end_of_a_run_and_lost_events_are_counted_in_their_place() {
+        let write = |info: EventInfo, lost: u64| Order::Write(draft(&info, "left", 1), lost);
+        let (items, _) = kept(vec![
+            write(Started::INFO, 0),
+            write(LinkDown::INFO, 3),
+            write(Stopped::INFO, 2),
+            write(ReloadRefused::INFO, 1),
+            Order::End,
+        ]);
+        assert_eq!(items, ["started", "3", "link-down", "2", "stopped"]);
+        // That the last run has crashed is the first event of a run.
+        let (items, _) = kept(vec![write(Crashed::INFO, 0), write(Started::INFO, 0)]);
+        assert_eq!(items, ["crashed", "started"]);
+    }
+
+    #[test]
+    fn a_reload_ends_the_conditions_of_the_apps_before() {
+        let down = |app: &str, time_ns: u64| Order::Write(draft(&LinkDown::INFO, app, time_ns), 0);
+        let names = |apps: &[&str]| apps.iter().map(|app| (*app).to_owned()).collect::<Vec<_>>();
+        let (restarted, removed) = (names(&["old", "new"]), names(&["gone", "going"]));
+        let reload = Reload { began_ns: 5, restarted, removed };
+        let orders = [down("kept", 1), down("old", 2), down("new", 6), down("gone", 3), down("going", 7)];
+        let (_, conditions) = kept(orders.into_iter().chain([Order::Forget(reload)]).collect());
+        assert_eq!(conditions, ["kept", "new"]);
+    }
+
+    #[test]
+    fn a_full_queue_counts_what_it_loses_except_what_can_wait() {
+        let (orders, queue) = sync_channel(2);
+        let mut keeper = Keeper { orders, thread: thread::spawn(|| ()), lost: 0 };
+        let event = |info: &EventInfo| draft(info, "left", 1);
+        assert!((0..5).all(|_| keeper.write(event(&LinkDown::INFO), false).is_none()));
+        let stopped = keeper.write(event(&Stopped::INFO), true).unwrap();
+        assert!(queue.try_iter().all(|order| matches!(order, Order::Write(_, 0))));
+        assert_eq!(keeper.write(stopped, true), None);
+        assert_eq!(keeper.write(event(&LinkDown::INFO), false), None);
+        let lost = |order| match order {
+            Order::Write(draft, lost) => (draft.name, lost),
+            _ => unreachable!(),
+        };
+        let taken: Vec<(String, u64)> = queue.try_iter().map(lost).collect();
+        assert_eq!(taken, [("stopped".to_owned(), 3), ("link-down".to_owned(), 0)]);
     }
 }

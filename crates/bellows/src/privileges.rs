@@ -74,7 +74,7 @@ const KINDS: &[Kind] = &[
 ];
 
 /// The privileges that a network needs, and what else a service manager must allow it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Needs {
     /// The capabilities by their names: `CAP_NET_RAW`.
     capabilities: Vec<String>,
@@ -183,6 +183,14 @@ impl Needs {
         if self.locked_memory {
             line("LimitMEMLOCK", &["infinity"]);
         }
+        // The unit hides these folders, and what is hidden cannot be written.
+        for (key, hidden) in
+            [("PrivateTmp", &["/tmp", "/var/tmp"][..]), ("ProtectHome", &["/home", "/root", "/run/user"][..])]
+        {
+            if self.written_folders.iter().any(|folder| hidden.iter().any(|hidden| folder.starts_with(hidden))) {
+                line(key, &["no"]);
+            }
+        }
         for folder in &self.written_folders {
             line("ReadWritePaths", &[&unit_path(folder)]);
         }
@@ -203,6 +211,27 @@ fn unit_path(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_that_the_unit_hides_are_shown() {
+        let shown = |folder: &str| {
+            let needs = Needs { written_folders: [PathBuf::from(folder)].into(), ..Needs::default() };
+            let drop_in = needs.drop_in("edge.toml");
+            assert!(drop_in.ends_with(&format!("ReadWritePaths=-{folder}\n")), "{drop_in}");
+            ["PrivateTmp=no\n", "ProtectHome=no\n"].map(|line| drop_in.contains(line))
+        };
+        for (folder, expected) in [
+            ("/run/bellows", [false, false]),
+            ("/tmpfiles", [false, false]),
+            ("/tmp", [true, false]),
+            ("/var/tmp/captures", [true, false]),
+            ("/home/ada", [false, true]),
+            ("/root", [false, true]),
+            ("/run/user/1000", [false, true]),
+        ] {
+            assert_eq!(shown(folder), expected, "{folder}");
+        }
+    }
 
     #[test]
     fn paths_are_quoted_for_units() {

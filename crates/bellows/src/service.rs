@@ -8,8 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -21,6 +20,8 @@ const MAX_STATUS: usize = 512;
 pub struct Service {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Mutex<Watchdog>>,
+    /// Whether the run is to end. Held while the service manager is told of it, or of a reload.
+    is_stopping: Mutex<bool>,
 }
 
 /// The watchdog of the service manager.
@@ -45,16 +46,27 @@ impl Service {
         let limit = watchdog_limit(text("WATCHDOG_USEC").as_deref(), text("WATCHDOG_PID").as_deref(), process::id());
         let watchdog = limit.filter(|_| socket.is_some());
         let watchdog = watchdog.map(|limit| Watchdog { interval: limit / 3, next: Instant::now() });
-        Service { socket, watchdog: watchdog.map(Mutex::new) }
+        Service { socket, watchdog: watchdog.map(Mutex::new), is_stopping: Mutex::new(false) }
     }
 
-    /// The run has started.
+    fn is_stopping(&self) -> MutexGuard<'_, bool> {
+        self.is_stopping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run has started, or a reload is over. Not told when the run is to end.
     pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\n{}", status_line(status)));
+        let is_stopping = self.is_stopping();
+        if !*is_stopping {
+            self.tell(&format!("READY=1\n{}", status_line(status)));
+        }
     }
 
-    /// A reload begins. [`ready`](Service::ready) ends it.
+    /// A reload begins. [`ready`](Service::ready) ends it. Not told when the run is to end.
     pub fn reloading(&self) {
+        let is_stopping = self.is_stopping();
+        if *is_stopping {
+            return;
+        }
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n{}", status_line("reloading")));
@@ -62,6 +74,8 @@ impl Service {
 
     /// The run is to end.
     pub fn stopping(&self, status: &str) {
+        let mut is_stopping = self.is_stopping();
+        *is_stopping = true;
         self.tell(&format!("STOPPING=1\n{}", status_line(status)));
     }
 
@@ -117,6 +131,8 @@ fn status_line(status: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bellows_testkit::scratch;
+
     use super::*;
 
     #[test]
@@ -133,6 +149,28 @@ mod tests {
         ] {
             assert_eq!(limit(micros, pid), None, "{micros:?} {pid:?}");
         }
+    }
+
+    #[test]
+    fn a_reload_that_ends_after_the_run_is_not_told() {
+        let folder = scratch();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let socket = Some(connect(path.as_os_str()).unwrap());
+        let service = Service { socket, watchdog: None, is_stopping: Mutex::new(false) };
+        service.ready("runs");
+        service.reloading();
+        service.stopping("stops");
+        service.ready("runs");
+        service.reloading();
+        service.status("hangs");
+        let mut buffer = [0; 1024];
+        let message = |length: usize, buffer: &[u8]| String::from_utf8_lossy(&buffer[..length]).into_owned();
+        let told: Vec<String> =
+            std::iter::from_fn(|| Some(message(manager.recv(&mut buffer).ok()?, &buffer))).collect();
+        let first: Vec<&str> = told.iter().filter_map(|message| message.lines().next()).collect();
+        assert_eq!(first, ["READY=1", "RELOADING=1", "STOPPING=1", "STATUS=hangs"]);
     }
 
     #[test]

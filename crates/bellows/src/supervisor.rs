@@ -366,6 +366,8 @@ impl Run {
         restart: &[String],
         by: &'static str,
     ) -> Result<ReloadReport, CommandError> {
+        // One after another, also what the service manager is told of them.
+        let _alone = self.reloading.write().unwrap_or_else(PoisonError::into_inner);
         let began_ns = clock::unix_ns();
         self.service.reloading();
         let result = self.swap(other, restart);
@@ -374,7 +376,8 @@ impl Run {
         match &result {
             Ok(report) => {
                 let Reloaded { kept, replaced, revived, added, removed, .. } = &report.reloaded;
-                history::forget([replaced.as_slice(), revived.as_slice(), removed.as_slice()].concat(), began_ns);
+                let restarted = [replaced.as_slice(), revived.as_slice()].concat();
+                history::forget(history::Reload { began_ns, restarted, removed: removed.clone() });
                 let [kept, added, removed] = [kept, added, removed].map(|apps| apps.len() as u64);
                 let restarted = (replaced.len() + revived.len()) as u64;
                 let text = report::reload(report);
@@ -395,7 +398,7 @@ impl Run {
         result
     }
 
-    /// Reads the network again, or another one, and swaps it in.
+    /// Reads the network again, or another one, and swaps it in. No other reload may run.
     fn swap(&self, other: Option<PathBuf>, restart: &[String]) -> Result<ReloadReport, CommandError> {
         let mut file = self.source().file.clone();
         if other.is_none() && file.is_stdin() {
@@ -408,7 +411,6 @@ impl Run {
         if let Some(other) = other {
             file.path = respelled(&other, &file.path);
         }
-        let _alone = self.reloading.write().unwrap_or_else(PoisonError::into_inner);
         let mut loaded = match file.load(&self.registry) {
             Ok(loaded) => loaded,
             Err(mistakes) => {

@@ -202,7 +202,7 @@ events! { 'a
         error: &'a str,
     }
     /// A link is up: the interface of a port is there and has a carrier, or a pseudowire has its other end. Not logged
-    /// of a port that is up from its start on.
+    /// of a port that is up from its start on, unless it replaces one that was down.
     LinkUp = "link-up", Info, Some(Effect::Clears(DOWN)) => {
         /// The app.
         app: &'a str,
@@ -210,7 +210,7 @@ events! { 'a
         port: &'a str,
     }
     /// A link is down: the interface of a port is gone, down or without a carrier, or cannot be opened, or a pseudowire
-    /// has lost its other end.
+    /// is without its other end.
     LinkDown = "link-down", Warn, Some(Effect::Raises(DOWN)) => {
         /// The app.
         app: &'a str,
@@ -258,9 +258,9 @@ impl EventInfo {
         ALL.iter().find(|info| info.name == name)
     }
 
-    /// Whether a run that has logged it is over.
+    /// Whether the run of the process that has logged it is over. That a run has crashed is logged by the next one.
     pub fn ends_run(name: &str) -> bool {
-        [Stopped::INFO.name, Aborted::INFO.name, StartFailed::INFO.name, Crashed::INFO.name].contains(&name)
+        [Stopped::INFO.name, Aborted::INFO.name, StartFailed::INFO.name].contains(&name)
     }
 
     /// The description, as sentences without line breaks.

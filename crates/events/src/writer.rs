@@ -1,8 +1,8 @@
 //! Writes the events of a network into two files of a fixed size.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::record::{Draft, Event, Id, MAX_LINE};
@@ -18,7 +18,7 @@ pub const MAX_FILE: u64 = FILE_SIZE + MAX_LINE as u64;
 ///
 /// There is one writer at a time, the process that runs the network. The next one goes on with the numbers of the last.
 /// An event is written by one call. What a process that died, or a full disk, has left of a line stays a line of its
-/// own.
+/// own. Files that somebody has removed, with their folder or without, are made again.
 #[derive(Debug)]
 pub struct Writer {
     current: PathBuf,
@@ -66,6 +66,9 @@ impl Writer {
     pub fn write(&mut self, draft: Draft) -> io::Result<Event> {
         let event = Event::new(self.next, self.pid, draft);
         self.skip(1);
+        if self.file.as_ref().is_some_and(is_removed) {
+            (self.file, self.size, self.is_torn) = (None, 0, false);
+        }
         let mut line = event.line();
         if self.is_torn {
             line.insert(0, b'\n');
@@ -88,14 +91,30 @@ impl Writer {
     /// Begins a new file.
     fn rotate(&mut self) -> io::Result<()> {
         self.file = None;
-        fs::rename(&self.current, &self.older)?;
+        match fs::rename(&self.current, &self.older) {
+            // It was removed.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => result?,
+        }
         (self.size, self.is_torn) = (0, false);
         Ok(())
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    match (open(), path.parent()) {
+        (Err(error), Some(folder)) if error.kind() == ErrorKind::NotFound => {
+            DirBuilder::new().mode(0o700).create(folder)?;
+            open()
+        }
+        (result, _) => result,
+    }
+}
+
+/// Whether nobody can find the file any more.
+fn is_removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
 }
 
 /// The end of a file that may be missing.
@@ -103,7 +122,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     match File::open(path) {
         Ok(file) => file.take(2 * MAX_FILE).read_to_end(&mut content)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
     Ok(content)

@@ -216,3 +216,37 @@ fn what_a_dead_writer_has_left_is_a_line_of_its_own() {
     assert_eq!(items.len(), 5);
     assert_eq!((&items[1], &items[3]), (&missing(2, 0), &missing(0, 1)));
 }
+
+#[test]
+fn files_that_were_removed_are_made_again() {
+    let folder = scratch();
+    let events = folder.path().join("events");
+    fs::create_dir(&events).unwrap();
+    let files = Files(events.clone());
+    let (mut writer, _) = files.open();
+    let messages = |files: &Files| {
+        let content = files.read();
+        let items = Follower::new().read(&content.older, &content.current, true);
+        let message = |item: Item| match item {
+            Item::Event(event) => event.message,
+            Item::Missing(missing) => panic!("{missing:?}"),
+        };
+        items.into_iter().map(message).collect::<Vec<_>>()
+    };
+    writer.write(draft("one".to_owned())).unwrap();
+    fs::remove_file(files.part(Part::Current)).unwrap();
+    writer.write(draft("two".to_owned())).unwrap();
+    assert_eq!(messages(&files), ["two"]);
+    fs::remove_dir_all(&events).unwrap();
+    writer.write(draft("three".to_owned())).unwrap();
+    assert_eq!(messages(&files), ["three"]);
+    // Also while it is not open: a full file is to become the older one, and could not.
+    let long = "x".repeat(4_000);
+    fs::create_dir(files.part(Part::Older)).unwrap();
+    while writer.write(draft(long.clone())).is_ok() {}
+    fs::remove_dir_all(&events).unwrap();
+    let before = writer.write(draft("four".to_owned())).unwrap().id.number;
+    assert_eq!(messages(&files), ["four"]);
+    assert_eq!(writer.write(draft("five".to_owned())).unwrap().id.number, before + 1);
+    assert_eq!(messages(&files), ["four", "five"]);
+}

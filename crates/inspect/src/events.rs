@@ -3,10 +3,15 @@
 //! The files outlive a network, so that its history is there when it has ended. A crash writes no event: a reader
 //! deduces it from the process, and the next run of the name writes the same event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
-use bellows_events::{Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, rfc3339};
+use bellows_events::{
+    Content, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, rfc3339,
+};
 use bellows_observe::{EventFiles, EventStamp, RuntimeDir};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -143,13 +148,26 @@ pub fn in_words(missing: Missing) -> String {
     format!("missing here: {}", parts.join(", "))
 }
 
+/// How long to wait for the rest of a line that is being written.
+const WRITING: Duration = Duration::from_millis(5);
+
 /// The history of one network, as far as it has been read.
 #[derive(Default)]
 struct History {
     stamp: Option<EventStamp>,
     follower: Follower,
     /// The last event, unless a crash was deduced after it.
-    last: Option<Event>,
+    last: Option<LastEvent>,
+    /// When the last event was, in nanoseconds since the Unix epoch.
+    last_ns: u64,
+}
+
+/// What a crash is deduced from.
+struct LastEvent {
+    /// Whether the run is over with it.
+    ends_run: bool,
+    pid: u32,
+    app: Option<String>,
 }
 
 /// Follows the events of networks. Those that appear later are followed, too.
@@ -179,19 +197,20 @@ impl EventWatch {
     /// What is new, in the order of time. With `is_final`, a line that is incomplete counts as damaged.
     pub fn poll(&mut self, is_final: bool) -> Vec<News> {
         // Before the files are read: a process that has ended writes nothing any more.
-        let crashed: Vec<(String, String)> = RuntimeDir::all()
-            .into_iter()
-            .filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed)
-            .map(|runtime_dir| (runtime_dir.name(), runtime_dir.user()))
-            .collect();
+        let crashed: Vec<CrashedRun> = RuntimeDir::all().iter().filter_map(CrashedRun::of).collect();
         let mut news = Vec::new();
+        let mut seen = BTreeSet::new();
         for files in EventFiles::all() {
             if self.names.is_empty() || self.names.iter().any(|name| files.has_name(name)) {
-                let history = self.histories.entry(files.place()).or_default();
-                let has_crashed = crashed.iter().any(|(name, user)| *name == files.name() && *user == files.user());
-                news.extend(history.poll(&files, has_crashed, is_final));
+                let place = files.place();
+                let history = self.histories.entry(place.clone()).or_default();
+                seen.insert(place);
+                let is_of = |run: &&CrashedRun| run.name == files.name() && run.user == files.user();
+                news.extend(history.poll(&files, crashed.iter().find(is_of).map(|run| run.pid), is_final));
             }
         }
+        // Other users create and remove files as they like.
+        self.histories.retain(|place, _| seen.contains(place));
         news.retain(|(time_ns, _)| *time_ns >= self.since_ns);
         // Stable: those of one network stay in order if its clock was set back.
         news.sort_by_key(|(time_ns, _)| *time_ns);
@@ -199,63 +218,107 @@ impl EventWatch {
     }
 }
 
-impl History {
-    /// What is new in the files of a network, each with the time of its event.
-    fn poll(&mut self, files: &EventFiles, has_crashed: bool, is_final: bool) -> Vec<(u64, News)> {
-        let stamp = Some(files.stamp());
-        let mut items = Vec::new();
-        if stamp != self.stamp || is_final {
-            // A file that cannot be read now is read again.
-            let Ok(content) = files.read() else { return Vec::new() };
-            items = self.follower.read(&content.older, &content.current, is_final);
-            self.stamp = stamp;
-        }
-        let last = items.iter().rev().find_map(|item| match item {
-            Item::Event(event) => Some(event.clone()),
-            Item::Missing(_) => None,
-        });
-        self.last = last.or(self.last.take());
-        if has_crashed && let Some(last) = self.last.take_if(|last| !EventInfo::ends_run(&last.name)) {
-            items.extend(self.crash(&last).map(Item::Event));
-        }
-        let (network, user) = (files.name(), files.user());
-        let mut news: Vec<(u64, News)> = Vec::new();
-        // A hole has the time of the event behind it.
-        let mut time_ns = u64::MAX;
-        for item in items.into_iter().rev() {
-            let (network, user) = (network.clone(), user.clone());
-            news.push(match item {
-                Item::Event(event) => {
-                    time_ns = event.time_ns;
-                    let time = rfc3339(time_ns);
-                    (time_ns, News::Event(Occurrence { network, user, time, event }))
-                }
-                Item::Missing(missing) => (time_ns, News::Missing { network, user, missing }),
-            });
-        }
-        news.reverse();
-        news
-    }
+/// A run whose process has ended without ending it.
+struct CrashedRun {
+    name: String,
+    user: String,
+    pid: u32,
+}
 
-    /// The event of a crash, with the number that the next run will give it.
-    fn crash(&mut self, last: &Event) -> Option<Event> {
-        let draft = crash(last, clock::unix_ns());
-        self.follower.foresee().map(|id| Event::new(id, last.pid, draft))
+impl CrashedRun {
+    /// The run of a folder, if it has crashed.
+    fn of(runtime_dir: &RuntimeDir) -> Option<CrashedRun> {
+        // In this order: the next run of the name may take the folder over in between, and it lives.
+        let pid = runtime_dir.pid()?;
+        let has_crashed = networks::state(runtime_dir) == State::Crashed;
+        has_crashed.then(|| CrashedRun { name: runtime_dir.name(), user: runtime_dir.user(), pid })
     }
 }
 
-/// The event of a run that has not ended, by its last event. The time is in nanoseconds since the Unix epoch.
-pub fn crash(last: &Event, time_ns: u64) -> Draft {
+impl History {
+    /// What is new in the files of a network, each with the time of its event. The process is that of the run, if it
+    /// has crashed.
+    fn poll(&mut self, files: &EventFiles, crashed: Option<u32>, is_final: bool) -> Vec<(u64, News)> {
+        let stamp = Some(files.stamp());
+        let mut items = Vec::new();
+        if stamp != self.stamp || is_final {
+            let content = if is_final { read_lines(|| files.read()) } else { files.read() };
+            // A file that cannot be read now is read again.
+            let Ok(content) = content else { return Vec::new() };
+            items = self.follower.read(&content.older, &content.current, is_final);
+            self.stamp = stamp;
+        }
+        let (network, user) = (files.name(), files.user());
+        let news = |(time_ns, item): (u64, Item)| {
+            let (network, user) = (network.clone(), user.clone());
+            let news = match item {
+                Item::Event(event) => News::Event(Occurrence { network, user, time: rfc3339(time_ns), event }),
+                Item::Missing(missing) => News::Missing { network, user, missing },
+            };
+            (time_ns, news)
+        };
+        self.follow(items, crashed).into_iter().map(news).collect()
+    }
+
+    /// Follows what was read. Returns each item with its time, and the event of a crash that follows from them.
+    fn follow(&mut self, items: Vec<Item>, crashed: Option<u32>) -> Vec<(u64, Item)> {
+        let last = items.iter().rev().find_map(|item| match item {
+            Item::Event(event) => Some(event),
+            Item::Missing(_) => None,
+        });
+        if let Some(last) = last {
+            let (ends_run, pid) = (EventInfo::ends_run(&last.name), last.pid);
+            self.last = Some(LastEvent { ends_run, pid, app: last.text("app").map(str::to_owned) });
+            self.last_ns = last.time_ns;
+        }
+        // A hole has the time of the event behind it, or of that before it if it is at the end.
+        let mut time_ns = self.last_ns;
+        let mut timed: Vec<(u64, Item)> = Vec::with_capacity(items.len() + 1);
+        for item in items.into_iter().rev() {
+            if let Item::Event(event) = &item {
+                time_ns = event.time_ns;
+            }
+            timed.push((time_ns, item));
+        }
+        timed.reverse();
+        // If the last event is of another process, it is of the next run.
+        let is_of_crash = |last: &mut LastEvent| crashed == Some(last.pid) && !last.ends_run;
+        if let Some(last) = self.last.take_if(is_of_crash)
+            && let Some(id) = self.follower.foresee()
+        {
+            // The number is that which the next run will give it.
+            let event = Event::new(id, last.pid, crash(&last, clock::unix_ns()));
+            timed.push((event.time_ns, Item::Event(event)));
+        }
+        timed
+    }
+}
+
+/// Reads files. If the last line has no end, reads them once more: its writer may have been about to complete it.
+fn read_lines(read: impl Fn() -> io::Result<Content>) -> io::Result<Content> {
+    let content = read()?;
+    if content.current.last().is_none_or(|&byte| byte == b'\n') {
+        return Ok(content);
+    }
+    thread::sleep(WRITING);
+    Ok(read().unwrap_or(content))
+}
+
+/// The event of a run that has not ended. The time is in nanoseconds since the Unix epoch.
+fn crash(last: &LastEvent, time_ns: u64) -> Draft {
     let info = Crashed::INFO;
     let mut fields: Map<String, Value> = [("last_pid".to_owned(), last.pid.into())].into_iter().collect();
-    fields.extend(last.text("app").map(|app| ("last_app".to_owned(), app.into())));
+    fields.extend(last.app.as_deref().map(|app| ("last_app".to_owned(), app.into())));
     let message = format!("the process {} has ended without ending its run", last.pid);
     Draft { time_ns, level: info.level, name: info.name.to_owned(), message, fields }
 }
 
 #[cfg(test)]
 mod tests {
-    use bellows_events::Level;
+    use std::cell::Cell;
+    use std::fs;
+
+    use bellows_events::{Id, Level, Part, Writer};
 
     use super::*;
 
@@ -280,6 +343,88 @@ mod tests {
         assert!(Condition::forget(&mut conditions.clone(), &left(), 4));
         assert!(Condition::follow(&mut conditions, &event("link-up", "left", "eth0", 5)));
         assert_eq!(conditions.iter().map(|condition| &*condition.app).collect::<Vec<_>>(), ["right"]);
+    }
+
+    /// The line of an event.
+    fn line(number: u64, name: &str, pid: u32, time_ns: u64) -> Vec<u8> {
+        Event::new(Id { log: 1, number }, pid, event(name, "left", "eth0", time_ns)).line()
+    }
+
+    /// What follows from the present lines of a file: the names and processes of events, and `-` for a hole.
+    fn followed(history: &mut History, lines: &[Vec<u8>], crashed: Option<u32>, is_final: bool) -> Vec<(u64, String)> {
+        let items = history.follower.read(&[], &lines.concat(), is_final);
+        let text = |item: Item| match item {
+            Item::Event(event) => {
+                format!("{} {}", event.name, event.fields.get("last_pid").unwrap_or(&event.pid.into()))
+            }
+            Item::Missing(_) => "-".to_owned(),
+        };
+        history.follow(items, crashed).into_iter().map(|(time_ns, item)| (time_ns, text(item))).collect()
+    }
+
+    fn names(followed: Vec<(u64, String)>) -> Vec<String> {
+        followed.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// The next run of the name has begun between the look at the process and the look at the files.
+    #[test]
+    fn a_crash_is_deduced_of_the_process_that_has_ended_alone() {
+        let mut history = History::default();
+        let mut lines = vec![line(1, "started", 7, 1)];
+        assert_eq!(names(followed(&mut history, &lines, None, false)), ["started 7"]);
+        lines.extend([line(2, "crashed", 8, 2), line(3, "started", 8, 3)]);
+        assert_eq!(names(followed(&mut history, &lines, Some(7), false)), ["crashed 8", "started 8"]);
+        // No number is skipped for an event that does not come.
+        lines.push(line(4, "link-down", 8, 4));
+        assert_eq!(names(followed(&mut history, &lines, None, false)), ["link-down 8"]);
+        assert_eq!(names(followed(&mut history, &lines, Some(8), false)), ["crashed 8"]);
+        assert_eq!(followed(&mut history, &lines, Some(8), false), []);
+        // A run that has ended its history leaves its folder for a moment.
+        lines.extend([line(5, "crashed", 9, 5), line(6, "started", 9, 6), line(7, "stopped", 9, 7)]);
+        assert_eq!(names(followed(&mut history, &lines, Some(9), false)), ["started 9", "stopped 9"]);
+        // A run that crashes at once has written that the one before has crashed.
+        lines.extend([line(8, "started", 10, 8), line(9, "crashed", 11, 9)]);
+        assert_eq!(names(followed(&mut history, &lines, Some(11), false)), ["started 10", "crashed 11", "crashed 11"]);
+    }
+
+    #[test]
+    fn holes_have_the_time_of_an_event_beside_them() {
+        let lines = [line(1, "started", 7, 10), line(3, "link-up", 7, 30), b"{\"id".to_vec()];
+        let expected = [(10, "started 7"), (30, "-"), (30, "link-up 7"), (30, "-")];
+        let expected = expected.map(|(time_ns, text)| (time_ns, text.to_owned()));
+        assert_eq!(followed(&mut History::default(), &lines, None, true), expected);
+    }
+
+    #[test]
+    fn a_line_that_is_being_written_is_read_once_more() {
+        let reads = Cell::new(0);
+        let read = |lines: &[&str]| {
+            reads.set(0);
+            let read = || {
+                reads.set(reads.get() + 1);
+                let current = lines[lines.len().min(reads.get()) - 1].as_bytes().to_vec();
+                Ok(Content { older: Vec::new(), current })
+            };
+            let content = read_lines(read).unwrap();
+            (String::from_utf8(content.current).unwrap(), reads.get())
+        };
+        assert_eq!(read(&["", "not"]), (String::new(), 1));
+        assert_eq!(read(&["one\n", "not"]), ("one\n".to_owned(), 1));
+        assert_eq!(read(&["one\ntw", "one\ntwo\n", "not"]), ("one\ntwo\n".to_owned(), 2));
+        assert_eq!(read(&["one\ntw"]), ("one\ntw".to_owned(), 2));
+    }
+
+    #[test]
+    fn files_that_are_gone_are_forgotten() {
+        let runtime_dir = RuntimeDir::claim(&format!("test-events-{}", std::process::id())).unwrap();
+        let files = runtime_dir.event_files().unwrap();
+        let (mut writer, _) = Writer::open(files.path(Part::Current), files.path(Part::Older), 1_000_000).unwrap();
+        writer.write(event("started", "left", "eth0", 1)).unwrap();
+        let mut watch = EventWatch::new(vec![runtime_dir.name()], 0);
+        assert_eq!((watch.poll(false).len(), watch.poll(false).len(), watch.histories.len()), (1, 0, 1));
+        fs::remove_file(files.place()).unwrap();
+        assert_eq!((watch.poll(false), watch.histories.len()), (Vec::new(), 0));
+        runtime_dir.remove().unwrap();
     }
 
     #[test]

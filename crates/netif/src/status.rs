@@ -1,7 +1,7 @@
 //! The status of a port, for any thread.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bellows_events::{AppDegraded, AppRecovered, LinkDown, LinkUp, PeerAwaited, PeerConnected, PeerDisconnected};
@@ -106,8 +106,24 @@ struct Contents {
     is_open: bool,
     /// Whether the port works, as the log was told; `None` if it was told nothing.
     told: Option<bool>,
+    /// The port that this one replaces, until the log is told something.
+    before: Option<Arc<PortStatus>>,
     /// The process on the other side and its user, if known.
     peer: Option<(u64, u64)>,
+}
+
+impl Contents {
+    /// Whether the log was told last that the port does not work. It may have been told by the one before, which goes
+    /// on while this one starts.
+    fn was_told_down(&self) -> bool {
+        let of_before = || self.before.as_ref().is_some_and(|before| before.lock().told == Some(false));
+        self.told.map_or_else(of_before, |works| !works)
+    }
+
+    /// Sets what the log was told.
+    fn was_told(&mut self, works: bool) {
+        (self.told, self.before) = (Some(works), None);
+    }
 }
 
 impl PortStatus {
@@ -119,6 +135,7 @@ impl PortStatus {
             given_up: None,
             is_open: false,
             told: None,
+            before: None,
             peer: None,
         };
         PortStatus { name, app: String::new(), has_peer: false, state: Mutex::new(contents) }
@@ -134,6 +151,13 @@ impl PortStatus {
     #[must_use]
     pub fn with_peer(self) -> PortStatus {
         PortStatus { has_peer: true, ..self }
+    }
+
+    /// The same, of a port that replaces another one: if that is down for the log, the log is told when this one works.
+    #[must_use]
+    pub fn replacing(self, before: Arc<PortStatus>) -> PortStatus {
+        self.lock().before = Some(before);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents> {
@@ -199,34 +223,30 @@ impl PortStatus {
     /// Logs whether the link is up, if that is not what the log was told last. The end of a link that is down is always
     /// logged; its beginning only as often as lines may be, and then again at the next call.
     fn tell_link(&self, contents: &mut Contents) {
-        let Contents { snapshot, lines, told, .. } = contents;
         let (app, port) = (self.app.as_str(), self.name.as_str());
-        match (snapshot.state == State::Up, *told) {
-            (true, Some(false)) => {
-                let again = if snapshot.opened > 1 { " again" } else { "" };
+        if contents.snapshot.state == State::Up {
+            if contents.was_told_down() {
+                let again = if contents.snapshot.opened > 1 { " again" } else { "" };
                 LinkUp { app, port }.log(format_args!("{port}: open{again}, and the link is up"));
-                *told = Some(true);
             }
-            (true, _) => *told = Some(true),
-            (false, Some(false)) => {}
-            (false, _) => {
-                if let Some(suppressed) = lines.take(Instant::now()) {
-                    let line = with_suppressed("the interface is down or has no carrier", suppressed);
-                    LinkDown { app, port }.log(format_args!("{port}: {line}"));
-                    *told = Some(false);
-                }
-            }
+            contents.was_told(true);
+        } else if contents.told != Some(false)
+            && let Some(suppressed) = contents.lines.take(Instant::now())
+        {
+            let line = with_suppressed("the interface is down or has no carrier", suppressed);
+            LinkDown { app, port }.log(format_args!("{port}: {line}"));
+            contents.was_told(false);
         }
     }
 
     /// Logs that a peer has come.
     fn tell_peer(&self, contents: &mut Contents) {
-        let Contents { snapshot, lines, told, peer, .. } = contents;
         let (app, port) = (self.app.as_str(), self.name.as_str());
-        if *told == Some(false) {
+        if contents.was_told_down() {
             AppRecovered { app }.log(format_args!("{port}: open again"));
         }
-        *told = Some(true);
+        contents.was_told(true);
+        let Contents { snapshot, lines, peer, .. } = contents;
         if let Some(suppressed) = lines.take(Instant::now()) {
             let again = if snapshot.opened > 1 { "open again" } else { "open" };
             let (peer_pid, peer_uid) = peer.unzip();
@@ -238,17 +258,16 @@ impl PortStatus {
     /// Sets why the port does not work, and logs it if that has changed.
     pub(crate) fn fails(&self, state: State, why: String) {
         let mut contents = self.lock();
-        let Contents { snapshot, lines, told, is_open, .. } = &mut *contents;
-        snapshot.state = state;
-        let was_open = std::mem::take(is_open);
+        contents.snapshot.state = state;
+        let was_open = std::mem::take(&mut contents.is_open);
         let is_error = state == State::Failed || !self.has_peer;
         // What could not be logged before is logged now.
-        let is_told = snapshot.waits.as_ref() == Some(&why) && (!is_error || *told == Some(false));
-        if !is_error && *told == Some(false) {
+        let is_told = contents.snapshot.waits.as_ref() == Some(&why) && (!is_error || contents.told == Some(false));
+        if !is_error && contents.was_told_down() {
             AppRecovered { app: &self.app }.log(format_args!("{}: the error is over", self.name));
-            *told = Some(true);
+            contents.was_told(true);
         }
-        if !is_told && let Some(suppressed) = lines.take(Instant::now()) {
+        if !is_told && let Some(suppressed) = contents.lines.take(Instant::now()) {
             let (app, port) = (self.app.as_str(), self.name.as_str());
             let line = format!("{port}: {}", with_suppressed(&why, suppressed));
             match (is_error, was_open) {
@@ -258,18 +277,16 @@ impl PortStatus {
                 (false, false) => PeerAwaited { app, port }.log(line),
             }
             if is_error {
-                *told = Some(false);
+                contents.was_told(false);
             }
         }
-        snapshot.waits = Some(why.clone());
-        snapshot.last_error = Some(why);
+        contents.snapshot.waits = Some(why.clone());
+        contents.snapshot.last_error = Some(why);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bellows_events::NAME_FIELD;
     use tracing::field::{Field, Visit};
     use tracing::span;
@@ -340,6 +357,43 @@ mod tests {
             status.opens();
         });
         assert_eq!(names, ["link-down", "link-up", "link-down", "link-down", "link-up"]);
+    }
+
+    /// A reload may take a link down for a moment, which only the port before may see.
+    #[test]
+    fn a_link_that_was_down_for_the_port_before_is_told_when_it_is_up() {
+        let port = || PortStatus::new("eth0".to_owned());
+        let old = Arc::new(port());
+        let fails = || old.fails(State::Waiting, "taken away".to_owned());
+        let opens = |status: &PortStatus| {
+            status.carries(true);
+            status.opens();
+        };
+        let names = logged(|| {
+            opens(&old);
+            opens(&port().replacing(Arc::clone(&old)));
+        });
+        assert_eq!(names, [""; 0], "it was not down");
+        let new = port().replacing(Arc::clone(&old));
+        let names = logged(|| {
+            fails();
+            opens(&new);
+            opens(&new);
+        });
+        assert_eq!(names, ["link-down", "link-up"]);
+        let names = logged(|| {
+            let new = port().replacing(Arc::clone(&old));
+            new.fails(State::Waiting, "missing".to_owned());
+            opens(&new);
+        });
+        assert_eq!(names, ["link-down", "link-up"]);
+        let old = Arc::new(port().with_peer());
+        let names = logged(|| {
+            old.fails(State::Failed, "in use".to_owned());
+            port().with_peer().replacing(Arc::clone(&old)).fails(State::Waiting, "nobody".to_owned());
+            port().with_peer().replacing(old).opens();
+        });
+        assert_eq!(names, ["app-degraded", "app-recovered", "peer-awaited", "app-recovered", "peer-connected"]);
     }
 
     #[test]

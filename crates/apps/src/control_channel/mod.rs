@@ -37,8 +37,8 @@ use crate::limit::Limit;
 /// pseudowire is up from the peer's first message on. It is down when the peer has not been heard for `dead_factor` of
 /// the heartbeats that the peer announced, or while the peer's MTU or VC ID is another one than that of this end. Frames
 /// are then dropped as `pseudowire_down`, in both directions; what the peer leaves out is not compared. The log tells
-/// when the state changes, at most once a second after the first ten times; `bellows show status` prints the state and
-/// what the peer said.
+/// when the state changes, at most once a second after the first ten times, and that a peer has never been heard for
+/// `dead_factor` of this end's heartbeats; `bellows show status` prints the state and what the peer said.
 ///
 /// Malformed messages change nothing. A message has type, length and value of each field: 1 heartbeat (2 bytes,
 /// seconds), 2 MTU (2 bytes), 3 description (text), 4 VC ID (4 bytes), where type and length have one byte each; others
@@ -104,6 +104,9 @@ pub struct ControlChannel {
     message: Vec<u8>,
     /// The time between two messages, nanoseconds.
     interval: u64,
+    /// The time after which a peer that was never heard is missed, nanoseconds, and when that is.
+    patience: u64,
+    missed_at: Option<u64>,
     expected: Expected,
     peer: Peer,
     state: State,
@@ -167,13 +170,14 @@ impl App for ControlChannel {
         if self.send_at <= io.now() {
             self.send(io);
         }
-        let dead_at = self.peer.dead_at(self.expected).filter(|&dead_at| dead_at > io.now());
+        let dead_at = self.peer.dead_at(self.expected).or(self.missed_at).filter(|&dead_at| dead_at > io.now());
         io.wake_at(dead_at.unwrap_or(u64::MAX).min(self.send_at));
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         if let Some(old) = old {
             (self.peer, self.state, self.lines) = (old.peer.clone(), old.state, old.lines);
+            self.missed_at = old.missed_at;
             // What was told of the app before it was started anew is forgotten.
             self.is_untold = old.is_untold || old.was_told_down;
             let seen = old.shown.seen();
@@ -231,6 +235,10 @@ impl ControlChannel {
             }
             self.state = state;
             self.shown.update(|now| (now.state, now.since) = (state, clock::now()));
+            self.is_untold = true;
+        }
+        let missed_at = *self.missed_at.get_or_insert(io.now().saturating_add(self.patience));
+        if state == State::Down(Cause::NotHeard) && missed_at <= io.now() && !self.was_told_down {
             self.is_untold = true;
         }
         // The end of what was told is always told.
@@ -297,6 +305,8 @@ impl Configure for ControlChannel {
             name: context.app.clone(),
             message: message.to_bytes(),
             interval: config.heartbeat.nanos() / MESSAGES,
+            patience: config.heartbeat.nanos().saturating_mul(dead_factor.into()),
+            missed_at: None,
             expected: Expected { mtu, vc_id, dead_factor },
             peer: Peer::default(),
             state: State::Down(Cause::NotHeard),

@@ -254,7 +254,7 @@ impl App for PcapWriter {
             Some(old) if (old.options, old.access) != (self.options, self.access) => {
                 return Err(OpenError::OtherFormat { path: self.path.clone() }.into());
             }
-            Some(old) => old.output.take().map(|output| output.of_app(&self.name)),
+            Some(old) => old.output.take().map(|output| output.of_app(&self.name)).inspect(Output::tell_trouble),
             None if self.is_stdout() => {
                 if std::io::stdout().is_terminal() {
                     return Err(OpenError::Terminal.into());

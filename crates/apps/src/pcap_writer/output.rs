@@ -148,6 +148,13 @@ impl Output {
         Output { app: app.to_owned(), ..self }
     }
 
+    /// Logs an error that lasts once more: a reload forgets those of the apps before.
+    pub(super) fn tell_trouble(&self) {
+        if let (Some(_), Some(failure)) = (self.trouble, &self.failure) {
+            AppDegraded { app: &self.app }.log(format_args!("{failure}; packets are still not written"));
+        }
+    }
+
     fn new(name: String, path: PathBuf, options: WriterOptions, staged: Option<Staged>, sink: Sink) -> Output {
         Output {
             app: String::new(),

@@ -117,7 +117,11 @@ impl<K: Kind> Role for InterfaceRole<K> {
         let later = before.is_some_and(|before| K::excludes(&config, &before.config));
         let start = Start { may_be_missing: K::may_be_missing(&config), later };
         let status = PortStatus::new(K::place(&config)).of_app(app);
-        let status = Arc::new(if K::HAS_PEER { status.with_peer() } else { status });
+        let status = if K::HAS_PEER { status.with_peer() } else { status };
+        let status = Arc::new(match before {
+            Some(before) => status.replacing(before.keeper.status()),
+            None => status,
+        });
         let started = K::start(config.clone(), start, status);
         let (keeper, queues) = started.map_err(|error| format!("{}: {error}", K::place(&config)))?;
         let (session, told) = (Session::new(1), QueueCounts::default());

@@ -16,6 +16,19 @@ const CHECK: &str = "[Unit]\nSuccessAction=exit\nFailureAction=exit-force\nAfter
                      [Service]\nType=oneshot\nStandardOutput=file:/test/output\nStandardError=inherit\n\
                      ExecStart=/bin/sh /test/booted.sh\n";
 
+/// A network for a guest.
+const GUEST: &str = r#"
+links = ["port.output -> capture.input"]
+[apps.port]
+app = "vhost-user"
+socket = "/run/bellows/guest.sock"
+socket_mode = "0660"
+socket_group = "kvm"
+[apps.capture]
+app = "pcap-writer"
+path = "/tmp/captures/guest.pcap"
+"#;
+
 #[test]
 fn systemd_runs_reloads_watches_and_stops_a_network() {
     let test = "systemd_runs_reloads_watches_and_stops_a_network";
@@ -27,8 +40,11 @@ fn systemd_runs_reloads_watches_and_stops_a_network() {
     let copy = |from: &Path, name: &str| fs::copy(from, sandbox.path(name)).unwrap();
     copy(Path::new(env!("CARGO_BIN_EXE_bellows")), "bellows");
     copy(&here.join("booted.sh"), "booted.sh");
-    copy(&root().join("packaging/systemd/bellows.sysusers"), "bellows.sysusers");
+    for file in ["bellows.sysusers", "bellows.tmpfiles"] {
+        copy(&root().join("packaging/systemd").join(file), file);
+    }
     sandbox.write("edge.toml", ENDLESS);
+    sandbox.write("guest.toml", GUEST);
     let unit = fs::read_to_string(root().join("packaging/systemd/bellows@.service")).unwrap();
     let unit = unit.replace("/usr/bin/bellows", "/test/bellows").replace("WatchdogSec=30s", "WatchdogSec=3s");
     sandbox.write("bellows@.service", &unit);

@@ -13,7 +13,8 @@ wait_for() {
 }
 
 systemd-sysusers /test/bellows.sysusers
-mkdir -p /etc/bellows
+systemd-tmpfiles --create /test/bellows.tmpfiles
+test "$(stat -c '%U %a' /etc/bellows /run/bellows /var/lib/bellows | tr '\n' ' ')" = 'root 755 bellows 755 bellows 750 '
 cp /test/edge.toml /etc/bellows/edge.toml
 
 # Type=notify: it runs when this returns.
@@ -43,7 +44,7 @@ journalctl --quiet -o json BELLOWS_EVENT=started | grep '"PRIORITY":"6"'
 
 # A network that does not breathe is killed by the watchdog, and starts anew.
 kill -STOP "$pid"
-test "$(bellows ps bellows/edge --probe; echo $?)" != 0
+wait_for 'bellows ps bellows/edge --probe; test "$?" = 11'
 wait_for "systemctl show bellows@edge --property=NRestarts --value | grep -x 1"
 wait_for "systemctl is-active bellows@edge"
 bellows events bellows/edge | grep ' crashed: '
@@ -52,4 +53,18 @@ wait_for "bellows ps bellows/edge --probe"
 systemctl stop bellows@edge
 test "$(systemctl show bellows@edge --property=Result --value)" = success
 bellows events bellows/edge | tail -n 1 | grep ' stopped: '
+
+# A network with a port for guests, and a capture below /tmp: what it may do beyond the unit is in its drop-in.
+mkdir -m 0777 /tmp/captures
+cp /test/guest.toml /etc/bellows/guest.toml
+mkdir /etc/systemd/system/bellows@guest.service.d
+bellows check --privileges=systemd /etc/bellows/guest.toml > /etc/systemd/system/bellows@guest.service.d/privileges.conf
+printf '[Service]\nSupplementaryGroups=kvm\n' > /etc/systemd/system/bellows@guest.service.d/groups.conf
+systemctl daemon-reload
+systemctl start bellows@guest
+test "$(stat -c '%F %a %U %G' /run/bellows/guest.sock)" = 'socket 660 bellows kvm'
+wait_for "test -e /tmp/captures/guest.pcap"
+grep -E '^CapPrm:\s*0+$' "/proc/$(systemctl show bellows@guest --property=MainPID --value)/status"
+systemctl stop bellows@guest
+test "$(systemctl show bellows@guest --property=Result --value)" = success
 echo "all is well"

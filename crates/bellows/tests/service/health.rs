@@ -65,6 +65,12 @@ fn an_app_with_an_error_that_lasts_makes_its_network_degraded() {
     assert!(said.stdout.starts_with("network: degraded: app-degraded of the app `out`: "), "{said:#?}");
     let listed = sandbox.bellows(&["ps"]).fine().stdout;
     assert!(listed.contains(" degraded ") && listed.contains("/dev/full"), "{listed}");
+    // An app that goes on with the file has the error, too.
+    sandbox.write("network.toml", &format!("{FULL}timestamps = \"now\"\n"));
+    sandbox.bellows(&["reload", "network"]).fine();
+    let degraded = || sandbox.bellows(&["events", "network"]).fine().stdout.matches(" app-degraded: ").count();
+    eventually("told again", || degraded() == 2);
+    assert_eq!(probe().code, Some(10));
     // Another app takes the place of that which has the error.
     sandbox.write("network.toml", &FULL.replace("pcap-writer", "sink").replace("path = \"/dev/full\"", ""));
     sandbox.bellows(&["reload", "network"]).fine();

@@ -111,6 +111,20 @@ fn the_service_manager_is_told_of_start_reload_and_stop() {
     let ready = manager.next_with("READY");
     assert!(ready.get("STATUS").unwrap().ends_with("the last reload was refused"), "{ready:?}");
 
+    // Reloads that several clients want at once are told one after another.
+    sandbox.write("network.toml", ENDLESS);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| sandbox.bellows(&["reload", "edge"]).fine());
+        }
+    });
+    let told: Vec<bool> = std::iter::repeat_with(|| manager.next())
+        .filter(|message| message.get("RELOADING").or(message.get("READY")).is_some())
+        .map(|message| message.get("READY").is_some())
+        .take(8)
+        .collect();
+    assert_eq!(told, [false, true].repeat(4), "whether each message was that a reload is over");
+
     manager.signal(Signal::TERM);
     let stopping = manager.next_with("STOPPING");
     assert_eq!(stopping.get("STOPPING"), Some("1"), "{stopping:?}");
