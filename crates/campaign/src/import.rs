@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{listed, quoted};
 use crate::folder::is_column;
-use crate::results::{FactorColumn, MAX_REASONS, Results, Words};
+use crate::results::{FactorColumn, MAX_REASONS, Results};
 use crate::time;
+use crate::words::Words;
 
 /// Maximum number of levels of a factor. A column with more is none.
 const MAX_LEVELS: usize = 10_000;

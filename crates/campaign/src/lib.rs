@@ -48,7 +48,7 @@
 //! | `needed` | how many runs show an effect |
 //! | `exercise` | arbitrary bytes as each kind of file |
 //! | `verdict` | what results say of hypotheses |
-//! | `results` | results as columns, from a results folder |
+//! | `results`, `words` | results as columns, from a results folder; words by their numbers |
 //! | `import`, `imported` | the same from CSV; a results folder from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
@@ -87,6 +87,7 @@ mod table;
 mod template;
 pub mod time;
 mod verdict;
+mod words;
 
 pub use campaign::{
     Better, Build, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec,
@@ -110,7 +111,7 @@ pub use observed::{Counts, Observed};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
 pub use register::{Record, Register, Standing, register, text_hash};
-pub use results::{FactorColumn, Results, Words, each_row, read_rows};
+pub use results::{FactorColumn, Results, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};
 pub use sample::Estimate;
@@ -119,3 +120,4 @@ pub use status::{Planned, Status};
 pub use template::{Template, Value};
 pub use time::now;
 pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};
+pub use words::Words;

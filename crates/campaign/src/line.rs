@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer};
 
 use crate::plan::{Hash, MAX_COMBINATIONS, RunId};
 use crate::row::{Failure, Row, Score};
-use crate::scan;
 
 /// A text of the line, or a copy if it has escapes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -122,14 +121,6 @@ impl<'de: 'l, 'l> Deserialize<'de> for Pairs<'l> {
 }
 
 impl<'l> Line<'l> {
-    /// Reads a line.
-    pub(crate) fn parse(bytes: &'l [u8]) -> serde_json::Result<Line<'l>> {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => scan::line(text).map_or_else(|| serde_json::from_str(text), Ok),
-            Err(_) => serde_json::from_slice(bytes),
-        }
-    }
-
     /// What the line of a row has.
     pub(crate) fn of(row: &'l Row) -> Line<'l> {
         let text = |text: &'l str| Text(Cow::Borrowed(text));

@@ -1,7 +1,7 @@
 //! What rows say of machines and programs.
 
 use crate::line::Line;
-use crate::results::Words;
+use crate::words::Words;
 
 /// Names, each with its number of runs.
 #[derive(Clone, Debug, Default)]

@@ -7,6 +7,16 @@ use crate::line::{Line, LineMachine, LineScore, Pairs, Text};
 use crate::plan::Hash;
 use crate::row::{Failure, FailureKind};
 
+impl<'l> Line<'l> {
+    /// Reads a line.
+    pub(crate) fn parse(bytes: &'l [u8]) -> serde_json::Result<Line<'l>> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => line(text).map_or_else(|| serde_json::from_str(text), Ok),
+            Err(_) => serde_json::from_slice(bytes),
+        }
+    }
+}
+
 /// A line in that form. Nothing if it may be one in another form, or none.
 pub(crate) fn line(text: &str) -> Option<Line<'_>> {
     let mut rest = Scanner(text.strip_suffix('\n').unwrap_or(text));

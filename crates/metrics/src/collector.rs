@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bellows_inspect::health::Health;
 use bellows_observe::layout::account;
-use bellows_observe::{CounterCells, Directory, Liveness, RuntimeDir, engine_count, sampled_events};
+use bellows_observe::{CounterCells, Directory, Histogram, Liveness, RuntimeDir, engine_count, sampled_events};
 
 use crate::declared::{
     ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE, UP,
@@ -148,7 +148,7 @@ impl Collector {
         for (which, [histogram, longest]) in times.iter().enumerate() {
             let read = |counted: &Counted, position: usize| {
                 let workers = &counted.reading.directory().workers;
-                counted.reading.histogram(which, &workers[position..=position])
+                Histogram::of_workers(&*counted.reading, which, &workers[position..=position])
             };
             let mut lines = exposition.family(histogram);
             for_each_worker(counted, |counted, position, labels| lines.histogram(labels, &read(counted, position)));

@@ -7,7 +7,7 @@ use bellows_stats::nearest_rank;
 use serde::{Deserialize, Serialize};
 
 use crate::classes::{CLASSES, class_of, longest_of};
-use crate::slab::{CounterCells, Slab};
+use crate::slab::{CounterCells, Slab, WorkerEntry};
 
 /// Counts a time in the cells from `first` on.
 #[inline]
@@ -28,6 +28,16 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// The sum of a histogram over these workers, whose counters are in these cells. `which` is a position in
+    /// [`NAMES`](crate::layout::histogram::NAMES).
+    pub fn of_workers(cells: &impl CounterCells, which: usize, workers: &[WorkerEntry]) -> Histogram {
+        let ticks_per_second = u128::from(cells.directory().ticks_per_second.max(1));
+        let nanos =
+            |clocks: u64| (u128::from(clocks) * 1_000_000_000 / ticks_per_second).try_into().unwrap_or(u64::MAX);
+        let first: Vec<usize> = workers.iter().map(|worker| worker.histogram(which)).collect();
+        Histogram::read(cells, &first, nanos)
+    }
+
     /// Reads the sum of the histograms whose first cells are given; they hold clocks. `nanos` converts clocks to
     /// nanoseconds.
     pub(crate) fn read(cells: &impl CounterCells, first: &[usize], nanos: impl Fn(u64) -> u64) -> Histogram {

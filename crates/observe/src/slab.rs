@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Cells;
 use crate::classes::CELLS;
 use crate::counter::Counter;
-use crate::histogram::Histogram;
 use crate::layout::{Activity, account, common, doing, engine, histogram, link};
 use crate::runtime_dir::{COUNTERS, RuntimeDir};
 
@@ -120,19 +119,6 @@ pub trait CounterCells {
 
     /// The value of a cell; 0 if there is none.
     fn get(&self, cell: usize) -> u64;
-
-    /// The sum of a histogram over these workers. `which` is a position in
-    /// [`histogram::NAMES`].
-    fn histogram(&self, which: usize, workers: &[WorkerEntry]) -> Histogram
-    where
-        Self: Sized,
-    {
-        let ticks_per_second = u128::from(self.directory().ticks_per_second.max(1));
-        let nanos =
-            |clocks: u64| (u128::from(clocks) * 1_000_000_000 / ticks_per_second).try_into().unwrap_or(u64::MAX);
-        let first: Vec<usize> = workers.iter().map(|worker| worker.histogram(which)).collect();
-        Histogram::read(self, &first, nanos)
-    }
 }
 
 /// A sum of counters, which may have any value if another process has written them.

@@ -340,7 +340,8 @@ impl Snapshot {
             apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Traffic::default(), "gone")).collect(),
             links: gone_links.iter().map(|entry| LinkCounts::named(entry, LinkTotals::read(slab, entry))).collect(),
         };
-        let histogram = |(which, name): (usize, &&str)| ((*name).to_owned(), slab.histogram(which, workers));
+        let histogram =
+            |(which, name): (usize, &&str)| ((*name).to_owned(), Histogram::of_workers(slab, which, workers));
         let Liveness { doing, asleep, .. } = Liveness::of(slab);
         Snapshot {
             version: version.clone(),
