@@ -14,9 +14,9 @@ use crate::token::Token;
 
 /// What a server demands of each request.
 pub(crate) struct Admission {
-    /// Whether it listens on loopback, where a request for another name comes from a page whose owner has bent the name
-    /// to this machine.
-    pub(crate) is_loopback: bool,
+    /// Whether it listens on loopback or at a Unix socket, which `ssh -L` brings to the loopback of another machine.
+    /// There, a request for another name comes from a page whose owner has bent the name to that machine.
+    pub(crate) is_local: bool,
     /// The length of a target, in bytes.
     pub(crate) target_bytes: usize,
     /// The secret, if there is one.
@@ -33,7 +33,7 @@ impl Admission {
             Address::Unix(_) => 0,
         };
         Admission {
-            is_loopback: matches!(address, Address::Tcp(_)) && address.is_local(),
+            is_local: address.is_local(),
             target_bytes: limits.target_bytes,
             token,
             // Browsers send a cookie to all ports of a host.
@@ -60,8 +60,8 @@ impl Admission {
         let Some(name) = name_of(host) else {
             return refuse(StatusCode::BAD_REQUEST, "the `Host` of the request is not a host");
         };
-        if self.is_loopback && !is_this_machine(name) {
-            let reason = "the server listens on loopback and has no name but `localhost` and its address";
+        if self.is_local && !is_this_machine(name) {
+            let reason = "the server is for its own machine and has no name but `localhost` and its address";
             return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
         }
         if !is_of_this_site(&head.headers, host) {
@@ -167,9 +167,9 @@ mod tests {
 
     const SECRET: &str = "0123456789abcdef";
 
-    fn admission(is_loopback: bool, has_token: bool) -> Admission {
+    fn admission(is_local: bool, has_token: bool) -> Admission {
         let token = has_token.then(|| Token::new(SECRET).unwrap());
-        Admission { is_loopback, target_bytes: 100, token, cookie: "bellows-1".to_owned() }
+        Admission { is_local, target_bytes: 100, token, cookie: "bellows-1".to_owned() }
     }
 
     fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
@@ -183,6 +183,17 @@ mod tests {
     /// The status of the refusal; 200 if the request is admitted.
     fn status(admission: &Admission, head: &Parts) -> u16 {
         admission.admit(head).map_or_else(|refusal| refusal.status().as_u16(), |_| 200)
+    }
+
+    #[test]
+    fn a_socket_is_local_too() {
+        for (address, is_local) in [("unix:/run/b.sock", true), ("127.0.0.1:1", true), ("0.0.0.0:1", false)] {
+            assert_eq!(
+                Admission::at(&address.parse().unwrap(), Limits::default(), None).is_local,
+                is_local,
+                "{address}"
+            );
+        }
     }
 
     #[test]

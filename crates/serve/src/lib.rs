@@ -35,10 +35,10 @@
 //! | with a method that the path does not have | 405 |
 //! | whose body is late | 408 |
 //! | whose body, target or head is too long | 413, 414, 431 |
-//! | on loopback, for another name than `localhost`, which its owner may have bent to this machine (DNS rebinding) | 421 |
+//! | on loopback or a Unix socket, for a name but `localhost` that is bent to this machine (DNS rebinding) | 421 |
 //! | beyond the number of connections | 503 |
 //!
-//! A head that is late, or a client that does not take its answer, ends the connection.
+//! A head that is late, or a client that does not take its answer or takes it too slowly, ends the connection.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -20,8 +20,10 @@ pub struct Limits {
     pub head_time: Duration,
     /// The time for a whole body.
     pub body_time: Duration,
-    /// The time for which a client may take nothing of its answer.
+    /// The time for which a client may take nothing of its answer, or fall behind [`min_rate`](Limits::min_rate).
     pub stall_time: Duration,
+    /// The rate at which a client must take its answers while the server waits for it, in bytes a second; at least 1.
+    pub min_rate: usize,
     /// The time that answers in progress have when the server ends.
     pub stop_time: Duration,
 }
@@ -37,6 +39,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(10),
+            min_rate: 16_384,
             stop_time: Duration::from_secs(1),
         }
     }

@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::address::Address;
@@ -40,9 +40,6 @@ use crate::token::Token;
 /// The time after which the server accepts connections again when the kernel has refused one, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The number of threads for work that must not delay other requests.
-const BLOCKING_THREADS: usize = 4;
-
 /// The smallest head that hyper can limit.
 const MIN_HEAD_BYTES: usize = 8_192;
 
@@ -56,13 +53,6 @@ pub struct Server {
     address: Address,
     limits: Limits,
     token: Option<Token>,
-    chores: Vec<Chore>,
-}
-
-/// Work that a server does again and again.
-struct Chore {
-    period: Duration,
-    work: Box<dyn FnMut()>,
 }
 
 impl Server {
@@ -73,7 +63,7 @@ impl Server {
     pub fn listen(address: &Address) -> Result<Server, ServeError> {
         let failed = |error| ServeError::Listen(address.clone(), error);
         let (listener, address) = Listener::open(address).map_err(failed)?;
-        Ok(Server { listener, address, limits: Limits::default(), token: None, chores: Vec::new() })
+        Ok(Server { listener, address, limits: Limits::default(), token: None })
     }
 
     /// Where it listens, with the port that the kernel has chosen.
@@ -93,19 +83,12 @@ impl Server {
         Server { token, ..self }
     }
 
-    /// The same server, which also does this work at the beginning and after each period. The work delays requests.
-    #[must_use]
-    pub fn every(mut self, period: Duration, work: impl FnMut() + 'static) -> Server {
-        self.chores.push(Chore { period, work: Box::new(work) });
-        self
-    }
-
     /// Answers requests until SIGINT or SIGTERM.
     ///
     /// # Errors
     /// If the kernel refuses what is needed to wait for connections.
     pub fn run_until_signal(self, routes: Routes) -> Result<(), ServeError> {
-        let runtime = runtime()?;
+        let runtime = runtime(self.limits)?;
         let catch = |kind| {
             let _entered = runtime.enter();
             signal(kind).map_err(ServeError::Runtime)
@@ -123,7 +106,8 @@ impl Server {
     /// # Errors
     /// If the kernel refuses what is needed to wait for connections.
     pub fn run(self, routes: Routes, end: impl Future<Output = ()>) -> Result<(), ServeError> {
-        self.run_in(runtime()?, routes, end)
+        let runtime = runtime(self.limits)?;
+        self.run_in(runtime, routes, end)
     }
 
     fn run_in(self, runtime: Runtime, routes: Routes, end: impl Future<Output = ()>) -> Result<(), ServeError> {
@@ -134,13 +118,9 @@ impl Server {
     }
 
     async fn serve(self, routes: Routes, end: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { listener, address, limits, token, chores } = self;
+        let Server { listener, address, limits, token } = self;
         let mut listener = listener.into_tokio().map_err(ServeError::Runtime)?;
         let site = Rc::new(Site { admission: Admission::at(&address, limits, token), routes, limits });
-        let mut chore_tasks = JoinSet::new();
-        for chore in chores {
-            chore_tasks.spawn_local(chore.repeat());
-        }
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
         {
@@ -159,7 +139,6 @@ impl Server {
             outcome.await;
         }
         drop(listener);
-        chore_tasks.abort_all();
         let _ = stop.send(true);
         let _ = timeout(limits.stop_time, async { while connections.join_next().await.is_some() {} }).await;
         Ok(())
@@ -178,21 +157,11 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     }
 }
 
-fn runtime() -> Result<Runtime, ServeError> {
+fn runtime(limits: Limits) -> Result<Runtime, ServeError> {
     let mut builder = Builder::new_current_thread();
-    builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS);
+    // A thread for each connection, each of which waits for one answer at a time: work that hangs delays no other.
+    builder.enable_io().enable_time().max_blocking_threads(limits.connections.max(1));
     builder.build().map_err(ServeError::Runtime)
-}
-
-impl Chore {
-    async fn repeat(mut self) {
-        let mut ticks = interval(self.period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            (self.work)();
-        }
-    }
 }
 
 /// A socket that clients connect to.
@@ -304,7 +273,7 @@ impl Site {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let Limits { head_bytes, head_fields, head_time, stall_time, .. } = self.limits;
+        let Limits { head_bytes, head_fields, head_time, .. } = self.limits;
         let answer = service_fn(|request| {
             let site = Rc::clone(&self);
             async move { Ok::<_, Infallible>(site.answer(request).await.into_hyper()) }
@@ -312,7 +281,7 @@ impl Site {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(head_time);
         http.max_buf_size(head_bytes.max(MIN_HEAD_BYTES)).max_headers(head_fields);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream, stall_time)), answer));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream, self.limits)), answer));
         let mut stop = pin!(stopped.wait_for(|stopped| *stopped));
         let mut is_ending = false;
         let outcome = poll_fn(|context| {

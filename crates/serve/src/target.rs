@@ -3,20 +3,22 @@
 /// A target that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The segments of the path, decoded; none for `/`. Nothing in them leads out of a folder.
+    /// The segments of the path, decoded; none for `/`. A segment may have slashes; nothing in them leads out of a
+    /// folder.
     pub(crate) segments: Vec<String>,
     /// The pairs of the query, decoded.
     pub(crate) query: Vec<(String, String)>,
 }
 
 impl Target {
-    /// Reads a path that begins with `/`, and a query. `None` if the path has empty segments, `.` or `..`, if either
-    /// has a malformed escape, or if decoding yields control characters, a separator of paths, or anything but UTF-8.
+    /// Reads a path that begins with `/`, and a query. `None` if the path has empty segments, `.` or `..`, also between
+    /// escaped slashes, if either has a malformed escape, or if decoding yields control characters, a backslash in the
+    /// path, or anything but UTF-8.
     pub(crate) fn read(path: &str, query: Option<&str>) -> Option<Target> {
         let path = path.strip_prefix('/')?;
         let segment = |segment: &str| {
             let segment = decode(segment, false)?;
-            let is_bad = segment.is_empty() || segment == "." || segment == ".." || segment.contains('\\');
+            let is_bad = segment.contains('\\') || segment.split('/').any(|part| matches!(part, "" | "." | ".."));
             (!is_bad).then_some(segment)
         };
         let segments =
@@ -76,6 +78,13 @@ mod tests {
             "/../etc",
             "/%2e%2e/etc",
             "/a/./b",
+            "/x/..%2F..%2Fetc",
+            "/x/a%2F..",
+            "/x/a%2f.%2fb",
+            "/x/%2Fetc",
+            "/x/a%2F%2Fb",
+            "/x/a%2F",
+            "/%2F",
             "/a%00",
             "/a%0a",
             "/a\\b",
@@ -108,7 +117,7 @@ mod tests {
             let path = format!("/x/{}", encode(&name));
             let query = format!("{}={}", encode(&name), encode(&value));
             let target = Target::read(&path, Some(&query));
-            if name == "." || name == ".." || name.contains('\\') {
+            if name.contains('\\') || name.split('/').any(|part| ["", ".", ".."].contains(&part)) {
                 prop_assert_eq!(target, None);
             } else {
                 let target = target.unwrap();
@@ -119,10 +128,15 @@ mod tests {
 
         /// Any text is read or refused, and what is read leads nowhere else.
         #[test]
-        fn any_text_is_read_or_refused(path in "[/.%a-f0-9\\\\]{0,30}", query in any::<String>()) {
-            if let Some(target) = Target::read(&path, Some(&query)) {
+        fn any_text_is_read_or_refused(
+            path in "(/|\\.|%2[fFeE]|[%a-f0-9\\\\]){0,20}",
+            query in any::<String>(),
+        ) {
+            if let Some(target) = Target::read(&format!("/{path}"), Some(&query)) {
                 for segment in target.segments {
-                    prop_assert!(!["", ".", ".."].contains(&&*segment) && !segment.contains('\\'));
+                    for part in segment.split('/') {
+                        prop_assert!(!["", ".", ".."].contains(&part) && !part.contains('\\'), "{}", segment);
+                    }
                     prop_assert!(!segment.chars().any(char::is_control));
                 }
             }

@@ -34,7 +34,12 @@ const span = seconds => seconds < 100 ? seconds.toFixed(seconds < 10 ? 1 : 0) + 
   : seconds < 3600 ? `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`
     : seconds < 172800 ? `${Math.floor(seconds / 3600)} h ${two(seconds / 60 % 60)} min`
       : `${Math.floor(seconds / 86400)} d ${Math.floor(seconds / 3600 % 24)} h`;
-const clock = at => new Date(at).toLocaleTimeString("en-GB");
+/// A time of day, with the date if it is not that of today.
+const clock = at => {
+  const date = new Date(at), time = date.toLocaleTimeString("en-GB");
+  return date.toDateString() === new Date().toDateString() ? time
+    : `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
+};
 const plural = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 // ---- Elements.
@@ -194,7 +199,9 @@ const showAlerts = live => {
   if (news) alerts.push([live.health === "crashed" ? "" : "warn", news[0], [news[1].replace("NAME", live.name), ...live.health === "crashed" ? [] : [live.reasons.join("; ")]].join(" ").trim()]);
   else if (live.reasons.length) alerts.push(["warn", "problem", live.reasons.join("; ")]);
   const last = live.events.filter(event => ["reloaded", "restarted"].includes(event.what)).pop();
-  if (last && Date.now() - last.at < NEWS_TIME) alerts.push(["warn", last.what, `at ${clock(last.at)}: ${last.text}.`]);
+  // By the server's clock alone: the browser's may be another one. That of an ended network stands still.
+  const isOver = ["crashed", "ended"].includes(live.health);
+  if (last && !isOver && live.at - last.at < NEWS_TIME) alerts.push(["warn", last.what, `at ${clock(last.at)}: ${last.text}.`]);
   const key = JSON.stringify(alerts);
   if ($("alerts").dataset.key === key) return;
   $("alerts").dataset.key = key;
@@ -580,22 +587,25 @@ const panels = {
   links(live, rows) { rows.update(live.links); },
 
   timingBuilt() {
-    const built = { latency: h("div", {}), breath: h("div", {}), slow: h("div", {}), at: -9 };
+    const built = { latency: h("div", {}), breath: h("div", {}), slow: h("div", {}), at: -9, asked: null };
     $("view-timing").append(h("div", { class: "columns" }, built.latency, built.breath), built.slow);
     return built;
   },
   timing(live, built) {
-    if (page.ticks - built.at < 3) return;
+    // A slow server is not asked again before it has answered.
+    if (built.asked === page.name || page.ticks - built.at < 3) return;
     built.at = page.ticks;
     const network = page.name;
+    built.asked = network;
     const shown = then => answer => { if (network === page.name) then(answer); };
-    ask("api/latency", { network }).then(shown(times => {
+    const latency = ask("api/latency", { network }).then(shown(times => {
       const since = (times.cleared ? "since the counts were restarted" : "since the run began") + `, ${span(times.seconds)}`;
       built.latency.replaceChildren(...histogram("Latency of packets, from source to end", times.latency, since));
       built.breath.replaceChildren(...histogram("Duration of breaths in which packets move", times.breath, since));
     }), () => {});
-    ask("api/timeline", { network }).then(shown(timeline => built.slow.replaceChildren(...slowBreaths(timeline))),
+    const timeline = ask("api/timeline", { network }).then(shown(timeline => built.slow.replaceChildren(...slowBreaths(timeline))),
       shown(error => built.slow.replaceChildren(h("h3", {}, "Slowest breaths"), h("p", { class: "faint" }, error.message))));
+    Promise.allSettled([latency, timeline]).then(() => { if (built.asked === network) built.asked = null; });
   },
 
   traceBuilt() {

@@ -84,13 +84,15 @@ pub fn rounded(value: f64) -> f64 {
 }
 
 impl History {
-    /// Adds the figures of a reading. `is_other` says that the apps or links differ from those of the reading before.
-    pub fn add(&mut self, figures: Figures, is_other: bool) {
+    /// Begins the figures of apps and links anew: they are others from now on.
+    pub fn begin_structure(&mut self) {
+        self.of_structure = 0;
+    }
+
+    /// Adds the figures of a reading.
+    pub fn add(&mut self, figures: Figures) {
         let size = 4 * (figures.apps.len() + figures.links.len()).max(1);
         let most = (MAX_FIGURES / size).clamp(MIN_READINGS, MAX_READINGS);
-        if is_other {
-            self.of_structure = 0;
-        }
         self.readings.push_back(figures);
         self.of_structure += 1;
         while self.readings.len() > most {
@@ -169,22 +171,23 @@ mod tests {
     #[test]
     fn old_readings_are_forgotten() {
         let mut history = History::default();
-        (0..500).for_each(|at| history.add(figures(at, 2), at == 0));
+        (0..500).for_each(|at| history.add(figures(at, 2)));
         assert_eq!(history.len(), MAX_READINGS);
         let network = history.of_network();
         assert_eq!((&network["at"][0], &network["packets"][299]), (&json!(200), &json!(998.0)));
         let app = history.of_app(1);
         assert_eq!((&app["received"][0], &app["clocks"][0]), (&json!(200.0), &Value::Null));
         let mut large = History::default();
-        (0..500).for_each(|at| large.add(figures(at, 20_000), at == 0));
+        (0..500).for_each(|at| large.add(figures(at, 20_000)));
         assert_eq!(large.len(), MIN_READINGS);
     }
 
     #[test]
     fn figures_of_apps_begin_with_their_structure() {
         let mut history = History::default();
-        (0..10).for_each(|at| history.add(figures(at, 2), false));
-        (10..15).for_each(|at| history.add(figures(at, 3), at == 10));
+        (0..10).for_each(|at| history.add(figures(at, 2)));
+        history.begin_structure();
+        (10..15).for_each(|at| history.add(figures(at, 3)));
         assert_eq!(history.of_app(2)["at"], json!([10, 11, 12, 13, 14]));
         assert_eq!(history.of_network()["at"].as_array().unwrap().len(), 15);
         assert_eq!(history.of_link(7)["packets"], json!([0.0, 0.0, 0.0, 0.0, 0.0]));

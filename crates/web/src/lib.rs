@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `site` | the paths, and the answer to each request |
 //! | `requests` | what the site asks of engines: states of apps, traces, taps, changes |
+//! | [`Client`] | whether the client of a request still waits |
 //! | `monitor` | the networks and what happens to them, read while a page is open |
 //! | `live` | the figures of a network as JSON |
 //! | `history` | the figures of the last minutes |
@@ -16,10 +17,12 @@
 #![forbid(unsafe_code)]
 
 pub mod assets;
+mod client;
 mod history;
 mod live;
 mod monitor;
 mod requests;
 mod site;
 
-pub use site::{Answer, Help, Method, Options, Parameters, Route, Site};
+pub use client::{Client, Waiting};
+pub use site::{Answer, Help, Method, Options, Parameters, Place, Route, Site};

@@ -3,11 +3,12 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bellows_graph::{Edge, Node};
 use bellows_inspect::accounting::{Accounts, Cost, Row};
 use bellows_inspect::baseline::Since;
-use bellows_inspect::networks::{Change, Rate, State};
+use bellows_inspect::networks::{Change, Rate, Sample, State};
 use bellows_inspect::picture::Picture;
 use bellows_inspect::reports::{self, Subject};
 use bellows_inspect::times;
@@ -139,9 +140,8 @@ fn apps(network: &Watched, change: Option<&Change>) -> Value {
     };
     let each = sample.counters.apps.iter().zip(before).enumerate();
     each.map(|(index, (app, before))| {
-        let rate = |of: fn(&AppCounts) -> u64| {
-            change.map(|change| rounded(change.per_second(before.map_or(of(app), of), of(app))))
-        };
+        let rate =
+            |of: fn(&AppCounts) -> u64| change.map(|change| rounded(change.per_second(before.map_or(0, of), of(app))));
         let Cost { share, clocks_per_packet, packets_per_call } = network.costs.get(index).copied().unwrap_or_default();
         json!({
             "name": app.name,
@@ -228,39 +228,67 @@ impl Draft {
     }
 }
 
+/// The counters of a network, from which figures are computed while others look at the network.
+pub struct View {
+    subject: Subject,
+    sample: Arc<Sample>,
+}
+
+impl View {
+    pub fn of(network: &Watched) -> Option<View> {
+        Some(View { subject: network.subject(), sample: Arc::clone(network.sample.as_ref()?) })
+    }
+
+    /// The growth of the counters since the counts count, and whether that is the time of a `clear`.
+    fn change(&self, runtime_dir: Option<&RuntimeDir>) -> (Change, bool) {
+        let beginning = || Since::Start(self.sample.beginning());
+        let since = runtime_dir.map_or_else(beginning, |runtime_dir| Since::read(runtime_dir, &self.sample));
+        (Change::between(since.sample().clone(), Sample::clone(&self.sample)), since.is_clear())
+    }
+}
+
+/// An app of such a network.
+pub struct AppView {
+    view: View,
+    index: usize,
+    history: Value,
+}
+
+impl AppView {
+    pub fn of(network: &Watched, name: &str) -> Option<AppView> {
+        let view = View::of(network)?;
+        let index = view.sample.counters.apps.iter().position(|app| app.name == name)?;
+        Some(AppView { view, index, history: network.history.of_app(index) })
+    }
+}
+
 /// All about an app: its counters, as in `show --json`, its costs, as in `show run --json`, and its last minutes.
 /// `help` describes a counter of a type of app.
-pub fn app(
-    network: &Watched,
-    runtime_dir: Option<&RuntimeDir>,
-    name: &str,
-    help: &dyn Fn(&str, &str) -> Option<String>,
-) -> Option<Value> {
-    let sample = network.sample.as_ref()?;
-    let index = sample.counters.apps.iter().position(|app| app.name == name)?;
-    let app = &sample.counters.apps[index];
-    let since = since(network, runtime_dir)?;
-    let change = Change::between(since.sample().clone(), sample.clone());
+pub fn app(view: AppView, runtime_dir: Option<&RuntimeDir>, help: &dyn Fn(&str, &str) -> Option<String>) -> Value {
+    let AppView { view, index, history } = view;
+    let counters = &view.sample.counters;
+    let app = &counters.apps[index];
+    let (change, is_clear) = view.change(runtime_dir);
     let accounts = Accounts::of(&change);
-    let rows = accounts.rows.iter().filter(|row| row.app == name && row.is_used());
-    let of_link = |end: &str| end.rsplit_once('.').map_or(end, |(app, _)| app) == name;
-    let links = sample.counters.links.iter().enumerate();
+    let rows = accounts.rows.iter().filter(|row| row.app == app.name && row.is_used());
+    let of_link = |end: &str| end.rsplit_once('.').map_or(end, |(app, _)| app) == app.name;
+    let links = counters.links.iter().enumerate();
     let links = links.filter(|(_, link)| of_link(&link.from) || of_link(&link.to)).map(|(index, _)| index);
     let counters = app.drops.keys().chain(app.counters.keys());
     let helps = counters.filter_map(|counter| {
         let loss = app.loss_helps.get(counter).cloned();
         Some((counter.clone(), json!(help(&app.kind, counter).or(loss)?)))
     });
-    Some(json!({
+    json!({
         "app": app,
         "index": index,
         "helps": Value::Object(helps.collect()),
         "rows": rows.map(reports::cost).collect::<Vec<_>>(),
-        "cleared": since.is_clear(),
+        "cleared": is_clear,
         "seconds": change.seconds(),
         "links": links.collect::<Vec<_>>(),
-        "history": network.history.of_app(index),
-    }))
+        "history": history,
+    })
 }
 
 /// All about a link: its counters, as in `show --json`, and its last minutes.
@@ -275,33 +303,25 @@ pub fn link(network: &Watched, name: &str) -> Option<Value> {
     }))
 }
 
-/// The time from which a network's counts count.
-fn since(network: &Watched, runtime_dir: Option<&RuntimeDir>) -> Option<Since> {
-    let sample = network.sample.as_ref()?;
-    Some(runtime_dir.map_or_else(|| Since::Start(sample.beginning()), |runtime_dir| Since::read(runtime_dir, sample)))
-}
-
 /// All counters: `show --json`.
-pub fn counters(network: &Watched) -> Option<Value> {
-    Some(reports::counters(&network.subject(), network.sample.as_ref()?, network.config()))
+pub fn counters(view: &View, config: &str) -> Value {
+    reports::counters(&view.subject, &view.sample, config)
 }
 
 /// The costs of all apps: `show run --json`.
-pub fn costs(network: &Watched, runtime_dir: Option<&RuntimeDir>) -> Option<Value> {
-    let since = since(network, runtime_dir)?;
-    let change = Change::between(since.sample().clone(), network.sample.clone()?);
+pub fn costs(view: &View, runtime_dir: Option<&RuntimeDir>) -> Value {
+    let (change, is_clear) = view.change(runtime_dir);
     let accounts = Accounts::of(&change);
     let mut rows: Vec<&Row> = accounts.rows.iter().filter(|row| row.is_used()).collect();
     let share = |row: &Row| row.share.unwrap_or(-1.0);
     rows.sort_by(|one, other| share(other).partial_cmp(&share(one)).unwrap_or(Ordering::Equal));
-    Some(reports::costs(&network.subject(), since.is_clear(), &change, &accounts, &rows))
+    reports::costs(&view.subject, is_clear, &change, &accounts, &rows)
 }
 
 /// Latencies and durations of breaths: `show latency --json`.
-pub fn latency(network: &Watched, runtime_dir: Option<&RuntimeDir>) -> Option<Value> {
-    let since = since(network, runtime_dir)?;
-    let change = Change::between(since.sample().clone(), network.sample.clone()?);
-    Some(reports::latency(&network.subject(), since.is_clear(), &change))
+pub fn latency(view: &View, runtime_dir: Option<&RuntimeDir>) -> Value {
+    let (change, is_clear) = view.change(runtime_dir);
+    reports::latency(&view.subject, is_clear, &change)
 }
 
 #[cfg(test)]
@@ -321,14 +341,29 @@ mod tests {
         let live = live(&network);
         assert_eq!((&live["health"], &live["apps"][1]["received"]), (&json!("running"), &json!(1_000.0)));
         assert_eq!((&live["apps"][1]["clocks"], &live["links"][0]["bits"]), (&json!(20.0), &json!(480_000.0)));
-        let app = app(&network, None, "b", &|kind, counter| Some(format!("{kind} {counter}"))).unwrap();
+        let view = |name: &str| AppView::of(&network, name);
+        let app = app(view("b").unwrap(), None, &|kind, counter| Some(format!("{kind} {counter}")));
         assert_eq!((&app["app"]["in_packets"], &app["index"]), (&json!(3_000), &json!(1)));
         assert_eq!((&app["rows"][0]["clocks_per_packet"], &app["links"]), (&json!(20.0), &json!([0])));
         let link = link(&network, "a.output -> b.input").unwrap();
         assert_eq!((&link["link"]["packets"], &link["history"]["packets"][1]), (&json!(3_000), &json!(1_000.0)));
-        assert!(super::app(&network, None, "c", &|_, _| None).is_none() && super::link(&network, "a -> b").is_none());
-        let counters = counters(&network).unwrap();
+        assert!(view("c").is_none() && super::link(&network, "a -> b").is_none());
+        let counters = counters(&View::of(&network).unwrap(), "");
         assert_eq!(counters["links"][0]["packets"], json!(3_000));
+    }
+
+    #[test]
+    fn the_rates_of_a_new_app_are_those_of_its_history() {
+        let mut network = running();
+        let mut reloaded = sample(4, 4_000);
+        let mut added = reloaded.counters.apps[1].clone();
+        (added.name, added.in_packets) = ("new".to_owned(), 70);
+        added.drops.insert("full".to_owned(), 30);
+        reloaded.counters.apps.push(added);
+        network.take_for_test(reloaded);
+        let app = &live(&network)["apps"][2];
+        assert_eq!((&app["received"], &app["dropped"]), (&json!(70.0), &json!(30.0)));
+        assert_eq!(network.history.of_app(2)["received"], json!([70.0]));
     }
 
     #[test]

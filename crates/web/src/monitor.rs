@@ -1,16 +1,16 @@
 //! The networks of this machine and what happens to them, read from their files while a page is open.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bellows_inspect::accounting::{Accounts, Cost};
 use bellows_inspect::health::{self, Checkup};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::text::{count, plural, sanitize};
-use bellows_observe::{AppCounts, Observer, RuntimeDir, Snapshot};
+use bellows_observe::{AppCounts, LinkCounts, Observer, RuntimeDir, Snapshot, WorkerCounts};
 use serde::Serialize;
 
 use crate::history::{AppFigures, Figures, History, LinkFigures};
@@ -33,6 +33,12 @@ const MAX_EVENTS: usize = 100;
 /// The maximum number of ended networks that are kept.
 const MAX_ENDED: usize = 50;
 
+/// The maximum length of an event's text, in bytes.
+const MAX_TEXT: usize = 1_000;
+
+/// The maximum size of the counters of all networks of another user, in bytes as [`size`] estimates them.
+const MAX_FOREIGN_SIZE: usize = 32 << 20;
+
 /// What happened to a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Happening {
@@ -51,6 +57,8 @@ pub struct Watched {
     is_foreign: bool,
     /// The process of its run.
     pub pid: Option<u32>,
+    /// The time at which its run began: another run may have a process of the same number.
+    claimed: Option<SystemTime>,
     /// The state of its process; `None` once the run has ended.
     pub state: Option<State>,
     pub checkup: Option<Checkup>,
@@ -58,7 +66,11 @@ pub struct Watched {
     pub problem: Option<String>,
     observer: Option<Observer>,
     /// The counters of the last reading.
-    pub sample: Option<Sample>,
+    pub sample: Option<Arc<Sample>>,
+    /// The size of another user's counters.
+    size: usize,
+    /// Whether they are too large for another user's: they are not read again.
+    is_too_large: bool,
     /// The growth since the reading before; `None` if there was none, or the network no longer runs.
     pub change: Option<Change>,
     /// The costs of the apps in the last seconds, in their order.
@@ -129,10 +141,14 @@ impl Room {
     /// Reads all networks.
     fn read(&mut self) {
         let mut found = Vec::new();
+        // What may still be kept of each other user.
+        let mut left: HashMap<String, usize> = HashMap::new();
         for runtime_dir in RuntimeDir::all() {
             let key = (runtime_dir.is_foreign(), runtime_dir.name());
             found.push(key.clone());
-            self.networks.entry(key).or_insert_with(|| Watched::new(&runtime_dir)).read(&runtime_dir);
+            let network = self.networks.entry(key).or_insert_with(|| Watched::new(&runtime_dir));
+            let left = left.entry(network.user.clone()).or_insert(MAX_FOREIGN_SIZE);
+            network.read(&runtime_dir, left);
         }
         for (_, network) in self.networks.iter_mut().filter(|(key, _)| !found.contains(key)) {
             network.end();
@@ -142,6 +158,11 @@ impl Room {
         for key in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
             self.networks.remove(key);
         }
+        self.networks.retain(|_, network| {
+            let has_ended = network.is_foreign && network.state.is_none();
+            let left = left.entry(network.user.clone()).or_insert(MAX_FOREIGN_SIZE);
+            !has_ended || take(left, network.size)
+        });
     }
 }
 
@@ -203,6 +224,33 @@ fn structure(counters: &Snapshot) -> u64 {
     hasher.finish()
 }
 
+/// Takes a size from what is left, if it fits.
+fn take(left: &mut usize, size: usize) -> bool {
+    let rest = left.checked_sub(size);
+    *left = rest.unwrap_or(*left);
+    rest.is_some()
+}
+
+/// An estimate of the memory that counters take, in bytes.
+fn size(counters: &Snapshot) -> usize {
+    const ROW: usize = 512;
+    const ENTRY: usize = 32;
+    let names = |names: &BTreeMap<String, u64>| names.keys().map(|name| ENTRY + name.len()).sum::<usize>();
+    let app = |app: &AppCounts| {
+        let maps = [&app.drops, &app.lost, &app.counters, &app.calls, &app.account];
+        let helps = app.loss_helps.iter().map(|(name, help)| ENTRY + name.len() + help.len()).sum::<usize>();
+        ROW + app.name.len() + app.kind.len() + app.worker.len() + helps + maps.map(names).iter().sum::<usize>()
+    };
+    let link = |link: &LinkCounts| ROW + link.from.len() + link.to.len();
+    let worker = |worker: &WorkerCounts| {
+        let apps = worker.apps.iter().map(|name| ENTRY + name.len()).sum::<usize>();
+        ROW + worker.name.len() + apps + names(&worker.counters)
+    };
+    let apps = counters.apps.iter().chain(&counters.crossings).chain(&counters.gone.apps).map(app);
+    let links = counters.links.iter().chain(&counters.gone.links).map(link);
+    apps.chain(links).chain(counters.workers.iter().map(worker)).fold(names(&counters.engine), usize::saturating_add)
+}
+
 /// The cost of each app, in the network's order.
 fn costs(change: &Change) -> Vec<Cost> {
     let apps = change.after.counters.apps.len();
@@ -219,11 +267,14 @@ impl Watched {
             user: runtime_dir.user(),
             is_foreign: runtime_dir.is_foreign(),
             pid: None,
+            claimed: None,
             state: None,
             checkup: None,
             problem: None,
             observer: None,
             sample: None,
+            size: 0,
+            is_too_large: false,
             change: None,
             costs: Vec::new(),
             spans: [None, None],
@@ -249,7 +300,8 @@ impl Watched {
         self.is_foreign
     }
 
-    fn note(&mut self, what: &'static str, text: String) {
+    fn note(&mut self, what: &'static str, mut text: String) {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
@@ -267,18 +319,29 @@ impl Watched {
         }
     }
 
-    /// Reads its state and its counters.
-    fn read(&mut self, runtime_dir: &RuntimeDir) {
-        let (pid, state) = (runtime_dir.pid(), networks::state(runtime_dir));
-        if self.pid != pid || self.state.is_none() {
-            let process = pid.unwrap_or(0);
-            match self.pid {
-                None => self.note("running", format!("first seen by this page (process {process})")),
-                Some(_) => self.note("restarted", format!("another run has begun (process {process})")),
-            }
-            self.pid = pid;
-            (self.observer, self.sample, self.change, self.spans) = (None, None, None, [None, None]);
+    /// Begins anew if this is another run than that of the last reading.
+    fn see_run(&mut self, pid: Option<u32>, claimed: Option<SystemTime>) {
+        if (self.pid, self.claimed) == (pid, claimed) && self.state.is_some() {
+            return;
         }
+        let process = pid.unwrap_or(0);
+        match self.pid {
+            None => self.note("running", format!("first seen by this page (process {process})")),
+            Some(_) => self.note("restarted", format!("another run has begun (process {process})")),
+        }
+        (self.pid, self.claimed) = (pid, claimed);
+        (self.size, self.is_too_large, self.problem) = (0, false, None);
+        self.forget_counters();
+    }
+
+    fn forget_counters(&mut self) {
+        (self.observer, self.sample, self.change, self.spans) = (None, None, None, [None, None]);
+    }
+
+    /// Reads its state and its counters, of which this size is left at most.
+    fn read(&mut self, runtime_dir: &RuntimeDir, left: &mut usize) {
+        let state = networks::state(runtime_dir);
+        self.see_run(runtime_dir.pid(), runtime_dir.claimed());
         let before = self.state.replace(state);
         match (before, state) {
             (Some(State::Running | State::Stopped) | None, State::Crashed) => {
@@ -289,10 +352,10 @@ impl Watched {
             _ => {}
         }
         let is_known = before == Some(State::Crashed) && state == State::Crashed && self.sample.is_some();
-        if is_known {
+        if is_known && take(left, self.size) {
             return;
         }
-        if self.observer.is_none() {
+        if self.observer.is_none() && !self.is_too_large {
             match Observer::open(runtime_dir.for_reading()) {
                 Ok(observer) => (self.observer, self.problem) = (Some(observer), None),
                 Err(error) => {
@@ -305,14 +368,38 @@ impl Watched {
             if state == State::Crashed {
                 sample.at = sample.counters.engine("updated");
             }
-            self.take(sample, state);
+            if self.fits(&sample, left) {
+                self.take(sample, state);
+            }
         }
-        self.checkup = Some(health::checkup(runtime_dir, state, self.sample.as_ref()));
+        self.checkup = Some(health::checkup(runtime_dir, state, self.sample.as_deref()));
+    }
+
+    /// Whether counters of another user are not too large. If they are, they are no longer read.
+    fn fits(&mut self, sample: &Sample, left: &mut usize) -> bool {
+        if !self.is_foreign {
+            return true;
+        }
+        self.size = size(&sample.counters);
+        if take(left, self.size) {
+            return true;
+        }
+        let most = MAX_FOREIGN_SIZE >> 20;
+        self.problem = Some(format!(
+            "its counters are not shown: those of all networks of `{}` have more than {most} MiB; `bellows show {}` \
+             prints them",
+            sanitize(&self.user),
+            sanitize(&self.name)
+        ));
+        (self.size, self.is_too_large) = (0, true);
+        (self.history, self.costs) = (History::default(), Vec::new());
+        self.forget_counters();
+        false
     }
 
     /// Takes the counters of a reading.
     fn take(&mut self, sample: Sample, state: State) {
-        let before = self.sample.replace(sample.clone());
+        let before = self.sample.replace(Arc::new(sample.clone()));
         if let Some(before) = &before {
             self.compare(&before.counters, &sample.counters);
         }
@@ -320,6 +407,7 @@ impl Watched {
         let is_other = std::mem::replace(&mut self.structure, structure) != structure;
         if is_other {
             self.spans = [None, None];
+            self.history.begin_structure();
         }
         if state == State::Crashed {
             self.change = None;
@@ -327,9 +415,9 @@ impl Watched {
             return;
         }
         self.costs = self.recent_costs(&sample);
-        self.change = before.map(|before| Change::between(before, sample));
+        self.change = before.map(|before| Change::between(Arc::unwrap_or_clone(before), sample));
         if let Some(change) = &self.change {
-            self.history.add(figures(change, &self.costs), is_other);
+            self.history.add(figures(change, &self.costs));
         }
     }
 
@@ -353,26 +441,27 @@ impl Watched {
     fn compare(&mut self, before: &Snapshot, after: &Snapshot) {
         let grown = |name: &str| after.engine(name).saturating_sub(before.engine(name));
         if grown("reloads") > 0 {
-            let names = |counters: &Snapshot| counters.apps.iter().map(|app| app.name.clone()).collect::<Vec<_>>();
-            let (old, new) = (names(before), names(after));
-            let missing = |these: &[String], those: &[String]| {
-                let missing: Vec<String> = these.iter().filter(|name| !those.contains(name)).cloned().collect();
-                (
-                    missing.len(),
-                    sanitize(&missing.iter().take(5).map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")),
-                )
+            // The names of an app list that another one does not have.
+            let missing = |these: &Snapshot, those: &Snapshot| {
+                let known: HashSet<&str> = those.apps.iter().map(|app| &*app.name).collect();
+                let names = these.apps.iter().map(|app| &*app.name);
+                let missing: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
+                let first = missing.iter().take(5).map(|name| format!("`{name}`"));
+                (missing.len(), sanitize(&first.collect::<Vec<_>>().join(", ")))
             };
             let list = |(count, names): (usize, String), verb: &str| match count {
                 0 => String::new(),
                 1..=5 => format!("; {verb} {names}"),
                 _ => format!("; {verb} {names} and {} more", count - 5),
             };
-            let added = list(missing(&new, &old), "added");
-            let removed = list(missing(&old, &new), "removed");
+            let added = list(missing(after, before), "added");
+            let removed = list(missing(before, after), "removed");
             self.note("reloaded", format!("the network was reloaded{added}{removed}"));
         }
-        let failed = networks::failed(before);
-        for app in networks::failed(after).iter().filter(|app| !failed.contains(app)) {
+        let failed: HashSet<String> = networks::failed(before).into_iter().collect();
+        let is_new = |app: &&String| !failed.contains(*app);
+        // Older events than these would be lost at once.
+        for app in networks::failed(after).iter().filter(is_new).take(MAX_EVENTS) {
             self.note("failed", format!("the app `{}` has panicked and is no longer called", sanitize(app)));
         }
         let (slow, still) = (grown("slow_breaths"), grown("standstills"));
@@ -418,8 +507,6 @@ fn figures(change: &Change, costs: &[Cost]) -> Figures {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use bellows_observe::LinkCounts;
-
     /// A network that was not found in a folder.
     pub fn watched() -> Watched {
         Watched {
@@ -427,11 +514,14 @@ pub mod tests {
             user: "ada".to_owned(),
             is_foreign: false,
             pid: Some(7),
+            claimed: None,
             state: Some(State::Running),
             checkup: None,
             problem: None,
             observer: None,
             sample: None,
+            size: 0,
+            is_too_large: false,
             change: None,
             costs: Vec::new(),
             spans: [None, None],
@@ -472,6 +562,27 @@ pub mod tests {
         Sample { counters, at: second * 1_000_000_000 }
     }
 
+    impl Monitor {
+        /// Adds a network that is in no folder.
+        pub fn add_for_test(&self, network: Watched) {
+            let mut room = self.shared.room();
+            room.networks.insert(network.key(), network);
+            (room.visited, room.next) = (Some(Instant::now()), Some(Instant::now() + Duration::from_secs(60)));
+        }
+
+        /// Whether others can look at the networks now.
+        pub fn is_free_for_test(&self) -> bool {
+            let is_free = || self.shared.room.try_lock().is_ok();
+            // The monitor itself holds them for moments.
+            (0..100).any(|_| {
+                is_free() || {
+                    thread::sleep(Duration::from_millis(5));
+                    false
+                }
+            })
+        }
+    }
+
     impl Watched {
         /// Takes counters that no process has written.
         pub fn take_for_test(&mut self, sample: Sample) {
@@ -509,6 +620,78 @@ pub mod tests {
             ("slow", "1 breath beyond `breath_limit` and 2 standstills"),
         ];
         assert_eq!(said, expected);
+    }
+
+    /// Counters of two apps with other names, and a third one.
+    fn other_sample(second: u64, packets: u64) -> Sample {
+        let mut sample = sample(second, packets);
+        let third = sample.counters.apps[1].clone();
+        sample.counters.apps.push(third);
+        for (app, name) in sample.counters.apps.iter_mut().zip(["x", "y", "z"]) {
+            app.name = name.to_owned();
+        }
+        sample
+    }
+
+    #[test]
+    fn charts_begin_with_another_run() {
+        let mut network = watched();
+        let first = network.claimed;
+        network.see_run(Some(7), first);
+        (1..3).for_each(|second| network.take(sample(second, 5 * second), State::Running));
+        assert_eq!(network.history.of_app(0)["at"], serde_json::json!([2_000]));
+        // A process of the same number.
+        network.see_run(Some(7), Some(SystemTime::now()));
+        assert_eq!(network.events.back().map(|event| event.what), Some("restarted"));
+        assert!(network.sample.is_none() && network.change.is_none());
+        (10..12).for_each(|second| network.take(other_sample(second, 5 * second), State::Running));
+        assert_eq!(network.history.of_app(0)["at"], serde_json::json!([11_000]), "nothing of the first run");
+        assert_eq!(network.history.len(), 2);
+        let (known, events) = (network.claimed, network.events.len());
+        network.see_run(Some(7), known);
+        assert_eq!((network.events.len(), network.sample.is_some()), (events, true));
+    }
+
+    #[test]
+    fn reloads_of_many_apps_are_compared_soon() {
+        let apps = |prefix: &str| {
+            let app = |number| AppCounts { name: format!("{prefix}{number}"), ..AppCounts::default() };
+            (0..40_000).map(app).collect::<Vec<_>>()
+        };
+        let failed = |mut app: AppCounts| {
+            app.state = "failed".to_owned();
+            app
+        };
+        let before = Snapshot { apps: apps("a"), ..Snapshot::default() };
+        let apps = apps("b").into_iter().map(failed).collect();
+        let after = Snapshot { apps, engine: [("reloads".to_owned(), 1)].into(), ..Snapshot::default() };
+        let mut network = watched();
+        let begin = Instant::now();
+        network.compare(&before, &after);
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        assert_eq!(network.events.len(), MAX_EVENTS);
+    }
+
+    #[test]
+    fn counters_of_another_user_are_limited() {
+        let mut network = watched();
+        let known = sample(1, 5);
+        let mut left = 0;
+        assert!(network.fits(&known, &mut left), "those of this user are not");
+        network.is_foreign = true;
+        let needed = size(&known.counters);
+        assert!((1_000..10_000).contains(&needed), "{needed}");
+        left = needed + 10;
+        assert!(network.fits(&known, &mut left) && left == 10);
+        network.take(known.clone(), State::Running);
+        let mut named = known.clone();
+        named.counters.apps[0].drops.insert("x".repeat(1_000_000), 0);
+        assert!(size(&named.counters) > 1_000_000);
+        assert!(!network.fits(&known, &mut left) && left == 10);
+        assert!(network.is_too_large && network.sample.is_none());
+        assert!(network.problem.as_ref().is_some_and(|problem| problem.contains("32 MiB")), "{:?}", network.problem);
+        network.note("slow", "é".repeat(MAX_TEXT));
+        assert_eq!(network.events[0].text.len(), MAX_TEXT);
     }
 
     #[test]

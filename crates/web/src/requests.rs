@@ -1,6 +1,6 @@
 //! What the site asks of engines over their control sockets: only when a person asks the page for it.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -19,6 +19,8 @@ use bellows_observe::RuntimeDir;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::client::Client;
+
 /// The maximum number of packets of a trace.
 const MAX_TRACED: usize = 100;
 
@@ -27,6 +29,9 @@ const MAX_TAPPED: u64 = 100_000;
 
 /// The maximum size of a tap's capture, in bytes.
 const MAX_CAPTURE: usize = 64 << 20;
+
+/// The maximum size of what an engine sends for a trace, in bytes.
+const MAX_TRACE: u64 = 16 << 20;
 
 /// The maximum duration of a trace or tap, in seconds.
 const MAX_SECONDS: f64 = 60.0;
@@ -106,8 +111,8 @@ pub fn status(runtime_dir: &RuntimeDir) -> Result<Value, InspectError> {
     }
 }
 
-/// Follows packets through a network: `trace --json`, with the reason for its end.
-pub fn trace(runtime_dir: &RuntimeDir, order: &Trace) -> Result<Value, InspectError> {
+/// Follows packets through a network: `trace --json`, with the reason for its end. It ends when the client is gone.
+pub fn trace(runtime_dir: &RuntimeDir, order: &Trace, client: &Client) -> Result<Value, InspectError> {
     let seconds = within("the time in seconds", order.seconds, 0.1, MAX_SECONDS)?;
     let count = within("the number of packets", order.count, 1, MAX_TRACED)?;
     let asked = Request::Trace { count, app: order.app.clone(), filter: given(&order.filter), seconds };
@@ -115,10 +120,12 @@ pub fn trace(runtime_dir: &RuntimeDir, order: &Trace) -> Result<Value, InspectEr
     if reply != Reply::Tracing {
         return Err(InspectError::Failed("the network answered with something else than a trace".to_owned()));
     }
+    let hangup = connection.hangup().map_err(|error| InspectError::Failed(format!("the trace has failed: {error}")))?;
+    client.hang_up_when_gone(hangup);
     let mut journeys = Journeys::default();
     // The other side ends the trace when the time is over. If it does not, it hangs.
     let patience = Duration::from_secs_f64(seconds).saturating_add(OBSTACLE_TIMEOUT);
-    let end = listen(connection.stream(Some(patience)), &mut journeys)?;
+    let end = listen(connection.stream(Some(patience)), &mut journeys, MAX_TRACE)?;
     Ok(json!({
         "name": runtime_dir.name(),
         "complete": end == TraceEnd::Complete && journeys.are_over(),
@@ -128,12 +135,18 @@ pub fn trace(runtime_dir: &RuntimeDir, order: &Trace) -> Result<Value, InspectEr
     }))
 }
 
-fn listen(stream: &mut impl BufRead, journeys: &mut Journeys) -> Result<TraceEnd, InspectError> {
+/// Takes the steps of packets from a stream of up to this number of bytes.
+fn listen(stream: &mut impl BufRead, journeys: &mut Journeys, most: u64) -> Result<TraceEnd, InspectError> {
+    let mut stream = stream.take(most);
     let mut line = String::new();
     loop {
         line.clear();
+        let read = stream.read_line(&mut line);
+        if stream.limit() == 0 {
+            return Err(InspectError::Failed(format!("the trace has more than {most} bytes; follow fewer packets")));
+        }
         // A process that ends in the middle of a line sends no reason.
-        if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {
+        if read.is_err() || !line.ends_with('\n') {
             return Ok(TraceEnd::Over);
         }
         match serde_json::from_str(&line) {
@@ -230,8 +243,8 @@ pub struct Captured {
     pub end: &'static str,
 }
 
-/// Copies the packets that pass a link into a pcap file.
-pub fn tap(runtime_dir: &RuntimeDir, order: &Tap) -> Result<Captured, InspectError> {
+/// Copies the packets that pass a link into a pcap file, until the client is gone at most.
+pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Captured, InspectError> {
     let seconds = within("the time in seconds", order.seconds, 0.1, MAX_SECONDS)?;
     let most = within("the number of packets", order.count, 1, MAX_TAPPED)?;
     let mut filter = given(&order.filter).map(Filter::of).transpose()?;
@@ -244,6 +257,7 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap) -> Result<Captured, InspectErr
     let time = Duration::from_secs_f64(seconds);
     let deadline = Deadline::after(time, connection.hangup().map_err(|error| failed(&error))?);
     let deadline = deadline.map_err(|error| failed(&error))?;
+    client.hang_up_when_gone(connection.hangup().map_err(|error| failed(&error))?);
     let (mut packets, mut missed) = (0, 0);
     let stream = connection.stream(Some(time.saturating_add(OBSTACLE_TIMEOUT)));
     let bytes = Bytes::default();
@@ -333,6 +347,18 @@ mod tests {
         let refused = within("the number of packets", 11, 1, 10).unwrap_err().to_string();
         assert_eq!(refused, "the number of packets is 11; give a number from 1 to 10");
         assert!(within("the time", f64::NAN, 0.1, 60.0).is_err() && within("the time", -1.0, 0.1, 60.0).is_err());
+    }
+
+    #[test]
+    fn traces_are_limited() {
+        let end = format!("{}\n", serde_json::to_string(&TraceLine::End { why: TraceEnd::Complete }).unwrap());
+        let listen = |bytes: &[u8], most| listen(&mut &*bytes, &mut Journeys::default(), most);
+        assert_eq!(listen(end.as_bytes(), 1_000), Ok(TraceEnd::Complete));
+        assert_eq!(listen(b"{\"hop\"", 1_000), Ok(TraceEnd::Over));
+        // A line without an end, from a process that is no engine.
+        let mut endless = io::BufReader::new(io::repeat(b'x'));
+        let refused = super::listen(&mut endless, &mut Journeys::default(), 1 << 20).unwrap_err().to_string();
+        assert!(refused.contains("more than 1048576 bytes"), "{refused}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The paths of the site, and the answer to each request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::assets::{ASSETS, GRAPH_STYLE, POLICY};
-use crate::live;
+use crate::client::Client;
+use crate::live::{self, AppView, View};
 use crate::monitor::{Monitor, Watched};
 use crate::requests::{self, Captured};
 
@@ -56,7 +58,7 @@ pub struct Route {
 }
 
 /// The answer to a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Answer {
     /// The status code of HTTP.
     pub status: u16,
@@ -66,12 +68,14 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// Further headers.
     pub headers: Vec<(&'static str, String)>,
+    /// The place of a trace or tap, to be held until the body is sent: the body of a tap is large.
+    pub place: Option<Place>,
 }
 
 impl Answer {
     fn json(value: &Value) -> Answer {
         let body = value.to_string().into_bytes();
-        Answer { status: 200, media_type: "application/json", body, headers: Vec::new() }
+        Answer { status: 200, media_type: "application/json", body, headers: Vec::new(), place: None }
     }
 
     fn error(status: u16, message: &str) -> Answer {
@@ -94,7 +98,7 @@ pub struct Site {
     options: Options,
     monitor: Monitor,
     /// The number of traces and taps.
-    streams: AtomicUsize,
+    streams: Arc<AtomicUsize>,
 }
 
 /// The parameters of a request by name.
@@ -108,9 +112,9 @@ const fn route(method: Method, path: &'static str, takes_long: bool) -> Route {
 const ROUTES: [Route; 13] = [
     route(Method::Get, "/api/networks", false),
     route(Method::Get, "/api/live", false),
-    route(Method::Get, "/api/app", false),
+    route(Method::Get, "/api/app", true),
     route(Method::Get, "/api/link", false),
-    route(Method::Get, "/api/counters", false),
+    route(Method::Get, "/api/counters", true),
     route(Method::Get, "/api/costs", true),
     route(Method::Get, "/api/latency", true),
     route(Method::Get, "/api/picture", true),
@@ -128,7 +132,7 @@ impl Site {
     /// # Errors
     /// If the system starts no thread.
     pub fn new(options: Options) -> std::io::Result<Site> {
-        Ok(Site { options, monitor: Monitor::start()?, streams: AtomicUsize::new(0) })
+        Ok(Site { options, monitor: Monitor::start()?, streams: Arc::default() })
     }
 
     /// All paths of sites.
@@ -142,7 +146,7 @@ impl Site {
         if let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) {
             let headers = vec![("content-security-policy", POLICY.to_owned())];
             let body = asset.text.as_bytes().to_vec();
-            return Answer { status: 200, media_type: asset.media_type, body, headers };
+            return Answer { status: 200, media_type: asset.media_type, body, headers, place: None };
         }
         match path {
             GRAPH_STYLE => Answer {
@@ -150,75 +154,73 @@ impl Site {
                 media_type: "text/css; charset=utf-8",
                 body: bellows_graph::style().into_bytes(),
                 headers: Vec::new(),
+                place: None,
             },
-            "/api/networks" => self.monitor.visit(|networks| {
-                Answer::json(&json!({
-                    "version": self.options.version,
-                    "allow_changes": self.options.allow_changes,
-                    "networks": live::list(networks),
-                }))
-            }),
-            _ if ROUTES.iter().any(|route| route.path == path) => self.of_network(path, parameters),
+            "/api/networks" => Answer::json(&json!({
+                "version": self.options.version,
+                "allow_changes": self.options.allow_changes,
+                "networks": self.monitor.visit(live::list),
+            })),
+            _ if ROUTES.iter().any(|route| route.path == path) => {
+                self.of_network(path, parameters).map_or_else(|answer| answer, |value| Answer::json(&value))
+            }
             _ => Answer::error(404, "there is no such path"),
         }
     }
 
-    /// The answer to a request about one network.
-    fn of_network(&self, path: &str, parameters: Parameters<'_>) -> Answer {
-        let Some(name) = parameters("network") else {
-            return Answer::error(400, "the request names no network; add `?network=NAME`");
-        };
-        let look = |look: &dyn Fn(&Watched) -> Option<Value>| {
-            self.monitor.visit(|networks| match live::find(networks, &name).map(look) {
-                Some(Some(value)) => Answer::json(&value),
-                Some(None) => Answer::error(404, &format!("`{name}` has nothing of this name now")),
-                None => Answer::error(404, &format!("no network is named `{name}`; /api/networks lists them")),
-            })
-        };
+    /// What a request about one network asks for.
+    fn of_network(&self, path: &str, parameters: Parameters<'_>) -> Result<Value, Answer> {
+        let wanted = |what: &str, message: &str| parameters(what).ok_or_else(|| Answer::error(400, message));
+        let name = wanted("network", "the request names no network; add `?network=NAME`")?;
         // The files of a network that has ended are gone.
-        let runtime_dir = || networks::pick(Some(&name)).ok();
+        let runtime_dir = || network(&name).ok();
         match path {
-            "/api/live" => look(&|network| Some(live::live(network))),
-            "/api/picture" => self.picture(&name),
-            "/api/counters" => look(&live::counters),
-            "/api/app" => {
-                let Some(app) = parameters("app") else { return Answer::error(400, "the request names no app") };
-                look(&|network| live::app(network, runtime_dir().as_ref(), &app, &self.options.help))
-            }
+            "/api/live" => self.look(&name, |network| Some(live::live(network))),
             "/api/link" => {
-                let Some(link) = parameters("link") else { return Answer::error(400, "the request names no link") };
-                look(&|network| live::link(network, &link))
+                let link = wanted("link", "the request names no link")?;
+                self.look(&name, |network| live::link(network, &link))
             }
-            "/api/costs" => look(&|network| live::costs(network, runtime_dir().as_ref())),
-            "/api/latency" => look(&|network| live::latency(network, runtime_dir().as_ref())),
-            "/api/timeline" => timeline(&name).map_or_else(Answer::from, |value| Answer::json(&value)),
+            // What takes a while is computed while others look.
+            "/api/picture" => Ok(self.look(&name, |network| Some(live::Draft::of(network)))?.picture()),
+            "/api/counters" => {
+                let (view, config) =
+                    self.look(&name, |network| Some((View::of(network)?, network.config().to_owned())))?;
+                Ok(live::counters(&view, &config))
+            }
+            "/api/app" => {
+                let app = wanted("app", "the request names no app")?;
+                let view = self.look(&name, |network| AppView::of(network, &app))?;
+                Ok(live::app(view, runtime_dir().as_ref(), &self.options.help))
+            }
+            "/api/costs" => Ok(live::costs(&self.look(&name, View::of)?, runtime_dir().as_ref())),
+            "/api/latency" => Ok(live::latency(&self.look(&name, View::of)?, runtime_dir().as_ref())),
+            "/api/timeline" => timeline(&name).map_err(Answer::from),
             "/api/status" => {
-                let status = networks::pick(Some(&name)).and_then(|runtime_dir| requests::status(&runtime_dir));
-                status.map_or_else(Answer::from, |value| Answer::json(&value))
+                network(&name).and_then(|runtime_dir| requests::status(&runtime_dir)).map_err(Answer::from)
             }
-            _ => Answer::error(404, "there is no such path"),
+            _ => Err(Answer::error(404, "there is no such path")),
         }
     }
 
-    /// A picture takes some time to lay out, in which other requests are answered.
-    fn picture(&self, name: &str) -> Answer {
-        let draft = self.monitor.visit(|networks| live::find(networks, name).map(live::Draft::of));
-        match draft {
-            Some(draft) => Answer::json(&draft.picture()),
-            None => Answer::error(404, &format!("no network is named `{name}`; /api/networks lists them")),
-        }
+    /// Looks at a network as it was read last. The monitor waits meanwhile.
+    fn look<T>(&self, name: &str, look: impl FnOnce(&Watched) -> Option<T>) -> Result<T, Answer> {
+        self.monitor.visit(|networks| match live::find(networks, name).map(look) {
+            Some(Some(value)) => Ok(value),
+            Some(None) => Err(Answer::error(404, &format!("`{name}` has nothing of this name now"))),
+            None => Err(Answer::error(404, &format!("no network is named `{name}`; /api/networks lists them"))),
+        })
     }
 
-    /// The answer to a request for an action.
-    pub fn post(&self, path: &str, body: &[u8]) -> Answer {
+    /// The answer to a request for an action. A trace or tap ends when its client is gone.
+    pub fn post(&self, path: &str, body: &[u8], client: &Client) -> Answer {
         match path {
             "/api/trace" => self.stream(body, |order: &requests::Trace| {
-                let runtime_dir = networks::pick(Some(&order.network))?;
-                Ok(Answer::json(&requests::trace(&runtime_dir, order)?))
+                let runtime_dir = network(&order.network)?;
+                Ok(Answer::json(&requests::trace(&runtime_dir, order, client)?))
             }),
             "/api/tap" => self.stream(body, |order: &requests::Tap| {
-                let runtime_dir = networks::pick(Some(&order.network))?;
-                let Captured { bytes, packets, missed, end } = requests::tap(&runtime_dir, order)?;
+                let runtime_dir = network(&order.network)?;
+                let Captured { bytes, packets, missed, end } = requests::tap(&runtime_dir, order, client)?;
                 Ok(Answer {
                     status: 200,
                     media_type: "application/vnd.tcpdump.pcap",
@@ -229,6 +231,7 @@ impl Site {
                         ("bellows-missed", missed.to_string()),
                         ("bellows-end", end.to_owned()),
                     ],
+                    place: None,
                 })
             }),
             "/api/change" if !self.options.allow_changes => {
@@ -241,11 +244,10 @@ impl Site {
 
     fn change(&self, change: &Change) -> Answer {
         let done = match change {
-            Change::Clear(order) => {
-                networks::pick_to_change(Some(&order.network)).and_then(|runtime_dir| requests::clear(&runtime_dir))
+            Change::Clear(order) => network(&order.network).and_then(|runtime_dir| requests::clear(&runtime_dir)),
+            Change::Reload(order) => {
+                network(&order.network).and_then(|runtime_dir| requests::reload(&runtime_dir, order))
             }
-            Change::Reload(order) => networks::pick_to_change(Some(&order.network))
-                .and_then(|runtime_dir| requests::reload(&runtime_dir, order)),
         };
         done.map_or_else(Answer::from, |value| Answer::json(&value))
     }
@@ -256,21 +258,23 @@ impl Site {
             Ok(order) => order,
             Err(answer) => return answer,
         };
-        let streams = Streams(&self.streams);
-        if streams.0.fetch_add(1, Ordering::Relaxed) >= MAX_STREAMS {
+        let place = Place(Arc::clone(&self.streams));
+        if place.0.fetch_add(1, Ordering::Relaxed) >= MAX_STREAMS {
             return Answer::error(
                 503,
                 "other traces and taps of this page are at work; try again when they have ended",
             );
         }
-        work(&order).unwrap_or_else(Answer::from)
+        let answer = work(&order).unwrap_or_else(Answer::from);
+        Answer { place: Some(place), ..answer }
     }
 }
 
-/// One of the traces and taps.
-struct Streams<'s>(&'s AtomicUsize);
+/// The place of a trace or tap. Dropping it makes room for another one.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
 
-impl Drop for Streams<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -290,9 +294,25 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {
     serde_json::from_slice(body).map_err(|error| Answer::error(400, &format!("the request is not understood: {error}")))
 }
 
+/// The network that the page lists by this name.
+fn network(name: &str) -> Result<RuntimeDir, InspectError> {
+    let runtime_dir = networks::pick(Some(name))?;
+    check_name(name, &runtime_dir.name())?;
+    Ok(runtime_dir)
+}
+
+/// Refuses a network of another name. For commands, a name may mean another user's network; on the page, a network of
+/// this user may have had the name until now.
+fn check_name(name: &str, found: &str) -> Result<(), InspectError> {
+    if name == found {
+        return Ok(());
+    }
+    Err(InspectError::Request(format!("no network named `{name}` is running here; there is `{found}`")))
+}
+
 /// The slow breaths of a network's last minute: `timeline --json`.
 fn timeline(name: &str) -> Result<Value, InspectError> {
-    let runtime_dir: RuntimeDir = networks::pick(Some(name))?;
+    let runtime_dir = network(name)?;
     let recording = Recording::open(&runtime_dir).map_err(|error| {
         let why = "without `sampling` in [engine] none is written";
         InspectError::Request(format!("the timeline of `{name}` cannot be read: {error}; {why}"))
@@ -304,7 +324,10 @@ fn timeline(name: &str) -> Result<Value, InspectError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{OnceLock, Weak};
+
     use super::*;
+    use crate::monitor::tests::{sample, watched};
 
     fn site(allow_changes: bool) -> Site {
         Site::new(Options { allow_changes, help: Box::new(|_, _| None), version: "1" }).unwrap()
@@ -347,23 +370,72 @@ mod tests {
     #[test]
     fn changes_need_permission() {
         let change = br#"{"change":"clear","network":"no-such-network"}"#;
-        assert_eq!(site(false).post("/api/change", change).status, 403);
-        let answer = site(true).post("/api/change", change);
+        assert_eq!(site(false).post("/api/change", change, &Client::default()).status, 403);
+        let answer = site(true).post("/api/change", change, &Client::default());
         assert!(answer.status == 400 && error(&answer).contains("no network named `no-such-network`"), "{answer:?}");
-        assert_eq!(site(true).post("/api/change", br#"{"change":"stop","network":"x"}"#).status, 400);
-        assert_eq!(site(true).post("/api/change", b"\xff").status, 400);
+        assert_eq!(
+            site(true).post("/api/change", br#"{"change":"stop","network":"x"}"#, &Client::default()).status,
+            400
+        );
+        assert_eq!(site(true).post("/api/change", b"\xff", &Client::default()).status, 400);
     }
 
     #[test]
     fn there_are_few_streams_at_a_time() {
-        let site = site(false);
+        let (site, client) = (site(false), Client::default());
         let order = br#"{"network":"no-such-network","count":1,"seconds":1}"#;
         site.streams.store(MAX_STREAMS, Ordering::Relaxed);
-        assert_eq!(site.post("/api/trace", order).status, 503);
+        assert_eq!(site.post("/api/trace", order, &client).status, 503);
         assert_eq!(site.streams.load(Ordering::Relaxed), MAX_STREAMS);
         site.streams.store(0, Ordering::Relaxed);
-        assert_eq!(site.post("/api/trace", order).status, 400);
-        assert_eq!(site.post("/api/trace", b"{}").status, 400);
+        assert_eq!(site.post("/api/trace", order, &client).status, 400);
+        assert_eq!(site.post("/api/trace", b"{}", &client).status, 400);
         assert_eq!(site.streams.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_place_is_held_until_the_answer_is_sent() {
+        let site = site(false);
+        let stream = || site.stream(b"1", |_: &u8| Ok(Answer::json(&json!("a capture"))));
+        let mut answers: Vec<Answer> = (0..MAX_STREAMS).map(|_| stream()).collect();
+        assert!(answers.iter().all(|answer| answer.status == 200));
+        assert_eq!(stream().status, 503);
+        answers.pop();
+        assert_eq!(stream().status, 200);
+        drop(answers);
+        assert_eq!(site.streams.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_name_means_no_other_network() {
+        assert!(check_name("router", "router").is_ok());
+        let refused = check_name("router", "bob/router").unwrap_err().to_string();
+        assert!(refused.contains("no network named `router`") && refused.contains("`bob/router`"), "{refused}");
+    }
+
+    #[test]
+    fn apps_are_computed_while_others_look() {
+        let place: Arc<OnceLock<Weak<Site>>> = Arc::default();
+        let of_help = Arc::clone(&place);
+        let help = move |_: &str, counter: &str| {
+            let site = of_help.get()?.upgrade()?;
+            Some(format!("{counter}: {}", site.monitor.is_free_for_test()))
+        };
+        let options = Options { allow_changes: false, help: Box::new(help), version: "1" };
+        let site = Arc::new(Site::new(options).unwrap());
+        place.set(Arc::downgrade(&site)).unwrap();
+        let mut network = watched();
+        let mut sample = sample(1, 1_000);
+        sample.counters.apps[1].drops.insert("full".to_owned(), 3);
+        network.take_for_test(sample);
+        site.monitor.add_for_test(network);
+        let parameters = |name: &str| Some(if name == "network" { "router" } else { "b" }.to_owned());
+        let answer = site.get("/api/app", &parameters);
+        let value: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(value["helps"]["full"], "full: true", "{value:#}");
+        for path in ["/api/costs", "/api/latency", "/api/counters"] {
+            let answer = site.get(path, &parameters);
+            assert_eq!((answer.status, error(&answer)), (200, String::new()), "{path}");
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! `bellows web`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use bellows_config::Registry;
 use bellows_serve::header::HeaderName;
-use bellows_serve::{Address, Request, Response, Routes, Server, StatusCode, Token, blocking};
-use bellows_web::{Answer, Method, Options, Site};
+use bellows_serve::{Address, Bytes, Request, Response, Routes, Server, StatusCode, Token, blocking};
+use bellows_web::{Answer, Client, Method, Options, Place, Site};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -20,9 +20,9 @@ use crate::terminal;
 /// have their last minutes, and traces and captures of packets are made on request. While no page is open, nothing is
 /// read from the networks.
 ///
-/// Clients need a token, which is part of the printed address: whoever has it sees all networks of this user, and their
-/// packets. With `--listen unix:PATH` only this user can connect, and no token is needed; `ssh -L 9480:PATH HOST`
-/// brings the page of another machine to a browser.
+/// Clients need a token, which is part of the printed address unless `--token-file` gives it: whoever has it sees all
+/// networks of this user, and their packets. With `--listen unix:PATH` only this user can connect, and no token is
+/// needed; `ssh -L 9480:PATH HOST` brings the page of another machine to a browser.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen: an IP address and a port, 0 for any, or unix:PATH
@@ -55,11 +55,14 @@ impl Execute for Arguments {
         let server = Server::listen(&self.listen).map_err(|error| failed(&error))?.with_token(token.clone());
         let address = server.address();
         let place = match (address.url(), &token) {
+            // What is printed may end up in a log, and a token of a file is a lasting one.
+            (Some(url), Some(_)) if self.token_file.is_some() => format!("{url}/"),
             (Some(url), Some(token)) => format!("{url}/?token={}", token.secret()),
             (Some(url), None) => format!("{url}/"),
             (None, _) => address.to_string(),
         };
         terminal::print(&format!("{place}\n"))?;
+        terminal::notice(&notes(address, self.token_file.as_deref()));
         server.run_until_signal(routes(&site)).map_err(|error| failed(&error))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -84,6 +87,23 @@ impl Arguments {
     }
 }
 
+/// What a person needs to know of the printed address.
+fn notes(address: &Address, token_file: Option<&Path>) -> String {
+    let mut notes = String::new();
+    if let Some(path) = token_file {
+        notes += &format!("open it once with ?token= and the token in {}\n", path.display());
+    }
+    if let Address::Tcp(address) = address
+        && address.ip().to_canonical().is_unspecified()
+    {
+        notes += &format!(
+            "{} stands for all interfaces: on another machine, put a name or an address of this one in its place\n",
+            address.ip()
+        );
+    }
+    notes
+}
+
 /// The description of a counter of a type of app.
 fn help(registry: &Registry, kind: &str, counter: &str) -> Option<String> {
     let info = registry.get(kind).map(|entry| entry.info());
@@ -106,15 +126,33 @@ fn routes(site: &Arc<Site>) -> Routes {
             }),
             (Method::Post, _) => routes.post_later(path, move |request| {
                 let site = Arc::clone(&site);
-                async move { response(blocking(move || site.post(path, request.body())).await) }
+                async move {
+                    let client = Client::default();
+                    // The server drops this when the client hangs up.
+                    let _waiting = client.waiting();
+                    response(blocking(move || site.post(path, request.body(), &client)).await)
+                }
             }),
         };
     }
     routes
 }
 
+/// The body of an answer, which holds its place until it is sent.
+struct Body {
+    bytes: Vec<u8>,
+    _place: Option<Place>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 fn response(answer: Answer) -> Response {
-    let Answer { status, media_type, body, headers } = answer;
+    let Answer { status, media_type, body, headers, place } = answer;
+    let body = Bytes::from_owner(Body { bytes: body, _place: place });
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = Response::bytes(media_type, body).with_status(status);
     for (name, value) in headers {
