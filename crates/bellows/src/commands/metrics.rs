@@ -23,7 +23,7 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::watch;
 
-/// Print or serve the counters of all networks for monitoring systems
+/// Give the counters of all networks to monitoring systems
 ///
 /// Prints every counter, gauge and histogram of the networks that this user can see, in Prometheus's text format or as
 /// OpenMetrics (docs/metrics.md has the names). With `--listen` it answers scrapes over HTTP: `/metrics` in the format
