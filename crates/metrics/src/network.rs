@@ -369,13 +369,14 @@ impl Labels {
     }
 }
 
+/// Families of several networks, by name: each with the networks that have it, as positions.
+type JoinedFamilies<'a> = BTreeMap<&'a str, Vec<(usize, &'a Own)>>;
+
 /// The families that the types of several networks declare, by name: each with the networks that have it, as positions.
 /// The first network says what a family is. Declarations of others that differ are left out, and their number is
 /// returned.
-pub(crate) fn joined<'a>(
-    networks: impl Iterator<Item = &'a Labels>,
-) -> (BTreeMap<&'a str, Vec<(usize, &'a Own)>>, usize) {
-    let mut joined: BTreeMap<&str, Vec<(usize, &Own)>> = BTreeMap::new();
+pub(crate) fn joined<'a>(networks: impl Iterator<Item = &'a Labels>) -> (JoinedFamilies<'a>, usize) {
+    let mut joined = JoinedFamilies::new();
     let mut left_out = 0;
     for (network, labels) in networks.enumerate() {
         for (name, own) in &labels.own {

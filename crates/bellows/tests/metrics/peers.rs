@@ -110,8 +110,8 @@ fn names_with_control_characters_are_read() {
     let sandbox = Sandbox::new();
     let network = "links = [\"source -> fragilenamea\", \"fragilenamea -> fragilenameb\", \"fragilenameb -> end\"]\n";
     let apps = "[apps.fragilenamea]\napp = \"tee\"\n[apps.fragilenameb]\napp = \"tee\"\n";
-    let _running = sandbox.start(&[&sandbox.write("fragile.toml", &format!("{network}{ENDS}{apps}"))]);
-    let path = sandbox.path("run/fragile/counters");
+    let running = sandbox.start(&[&sandbox.write("fragile.toml", &format!("{network}{ENDS}{apps}"))]);
+    let path = running.folder().join("counters");
     let content = fs::read(&path).unwrap();
     // Other names of the same length, in the directory, which is JSON. The engine has mapped the same file.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
