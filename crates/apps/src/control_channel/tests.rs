@@ -246,6 +246,8 @@ impl tracing::Subscriber for Log {
 #[test]
 fn a_peer_that_was_never_heard_is_told_once() {
     let log = Log::default();
+    // With a single one, a thread without it that is the first to log something would have it ignored everywhere.
+    let _second = tracing::Dispatch::new(Log::default());
     let _guard = tracing::subscriber::set_default(log.clone());
     let at = |rig: &mut Rig, milliseconds: u64| {
         rig.set_time(START + milliseconds * 1_000_000);
