@@ -57,6 +57,7 @@ bellows events bellows/edge | tail -n 1 | grep ' stopped: '
 # A network with a port for guests, and a capture below /tmp: what it may do beyond the unit is in its drop-in.
 mkdir -m 0777 /tmp/captures
 cp /test/guest.toml /etc/bellows/guest.toml
+echo 'g kvm - -' | systemd-sysusers -
 mkdir /etc/systemd/system/bellows@guest.service.d
 bellows check --privileges=systemd /etc/bellows/guest.toml > /etc/systemd/system/bellows@guest.service.d/privileges.conf
 printf '[Service]\nSupplementaryGroups=kvm\n' > /etc/systemd/system/bellows@guest.service.d/groups.conf
