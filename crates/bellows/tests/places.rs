@@ -5,8 +5,9 @@
 mod support;
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -326,6 +327,44 @@ fn root_sees_the_networks_of_all_users() {
     let said = machine.bellows(&root, &["stop"]);
     assert!(said.code == Some(2), "the crashed one of another user is not meant: {said:?}");
     assert_eq!(names(&machine.seen(&unnamed)), ["edge"]);
+}
+
+/// The status of an answer at a socket, and its text.
+fn ask(socket: &Path, path: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[test]
+fn a_page_takes_no_network_of_another_user_for_its_own() {
+    let Some(machine) = Machine::of_root("a_page_takes_no_network_of_another_user_for_its_own") else { return };
+    let root = logged_out();
+    let _theirs = machine.start(&user(NOBODY), "edge");
+    let own = machine.start(&root, "edge");
+    let socket = machine.sandbox.path("web.sock");
+    let mut command = machine.command(&root);
+    command.arg(machine.sandbox.path("bellows")).arg("web").arg("--listen").arg(format!("unix:{}", socket.display()));
+    let _page = Killed(command.stdout(Stdio::null()).spawn().unwrap());
+    eventually("the page", || socket.exists());
+    let paths = ["status", "timeline"].map(|what| format!("/api/{what}?network=edge"));
+    let live = || ask(&socket, "/api/live?network=edge").1;
+    assert!(live().contains("\"running\""), "{}", live());
+    for path in &paths {
+        let (status, answer) = ask(&socket, path);
+        assert_eq!(status, 200, "{path}: {answer}");
+    }
+    machine.bellows(&root, &["stop", "edge"]).fine();
+    own.wait();
+    // On the page, `edge` is the one that has ended.
+    eventually("the end", || live().contains("\"health\":\"ended\""));
+    for path in &paths {
+        let (status, answer) = ask(&socket, path);
+        assert!(status == 400 && answer.contains("there is `nobody/edge`"), "{path}: {answer}");
+    }
+    assert_eq!(ask(&socket, "/api/status?network=nobody/edge").0, 200);
 }
 
 #[test]

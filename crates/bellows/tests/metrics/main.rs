@@ -1,5 +1,7 @@
 //! `bellows metrics`: what it says of networks, and what other programs make of it.
 
+#[path = "../support/strace.rs"]
+mod strace;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -5,5 +5,7 @@ mod data;
 mod page;
 mod site;
 
+#[path = "../support/strace.rs"]
+mod strace;
 #[path = "../support/mod.rs"]
 mod support;

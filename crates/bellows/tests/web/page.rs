@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use bellows_testkit::programs::has_program;
 use bellows_testkit::scratch::scratch;
@@ -335,6 +337,31 @@ fn reloads_crashes_and_ends_are_shown() {
     assert!(browser.text("document.title").starts_with("crashes: crashed"));
     browser.value("view('events')");
     browser.wait_for("document.querySelector('#view-events li')?.textContent.includes('crashed')");
+    // Times are the server's: a browser whose clock is wrong tells the same.
+    let alerts = "showAlerts({ ...page.live, health: 'running', at: AT, \
+                  events: [{ at: 86400000, what: 'reloaded', text: 'x' }] })";
+    browser.value(&alerts.replace("AT", "86401000"));
+    assert!(browser.text("$('alerts').textContent").contains("reloaded"));
+    browser.value(&alerts.replace("AT", "86420000"));
+    assert!(!browser.text("$('alerts').textContent").contains("reloaded"));
+    assert!(browser.text("clock(86400000)").starts_with("1970-01-0"));
+    assert_eq!(browser.text("clock(Date.now())").len(), "23:59:59".len());
+    // A slow server is not asked again before it has answered.
+    browser.value(
+        "window.usualFetch = window.fetch;
+        window.questions = 0;
+        window.fetch = (path, options) => {
+          if (!path.includes('latency')) return usualFetch(path, options);
+          questions += 1;
+          return new Promise(() => {});
+        };
+        true",
+    );
+    browser.value("view('timing')");
+    let ticks = browser.value("page.ticks").as_u64().unwrap();
+    browser.wait_for(&format!("page.ticks > {ticks} + 4"));
+    assert_eq!(browser.value("questions"), 1);
+    browser.value("window.fetch = usualFetch; true");
     // The server ends: the page says so, and goes on when it is back.
     drop(site);
     browser.wait_for("$('pulse').textContent.includes('does not answer')");
@@ -371,17 +398,19 @@ fn two_hundred_apps_stay_fluid() {
     browser.open(&site.url);
     browser.wait_for("picture.apps.length == 200 && page.live.packets_per_second > 100");
     // The times between frames of some seconds, in which figures change and the picture is scrolled.
-    let frames = r#"await new Promise(done => {
+    let frames = r#"(() => {
       const times = [], box = $("picture"), begin = performance.now();
+      window.seen = { count: 0, times: null };
       let last = begin;
       const next = now => {
         times.push(now - last);
         last = now;
         box.scrollLeft = (now - begin) / 4000 * (box.scrollWidth - box.clientWidth);
-        if (now - begin < 4000) requestAnimationFrame(next); else done(times.slice(1));
+        seen.count = times.length;
+        if (now - begin < 4000) requestAnimationFrame(next); else seen.times = times.slice(1);
       };
       requestAnimationFrame(next);
-    })"#;
+    })()"#;
     let ticks = browser.value("page.ticks").as_u64().unwrap();
     // The time that the page's thread has had a processor.
     browser.call("Performance.enable", json!({ "timeDomain": "threadTicks" }));
@@ -392,34 +421,50 @@ fn two_hundred_apps_stay_fluid() {
     };
     let mut tries = Vec::new();
     for _ in 0..3 {
-        let before = busy(&mut browser);
-        let mut times: Vec<f64> = serde_json::from_value(browser.value(frames)).unwrap();
+        browser.value(frames);
+        let (mut before, mut count, mut work) = (busy(&mut browser), 0, 0.0_f64);
+        // The work between two looks, of which there are several a frame, is that of one frame at most. Where this
+        // thread was late, it is that of several.
+        let mut times: Vec<f64> = loop {
+            thread::sleep(Duration::from_millis(3));
+            let seen = browser.value("seen");
+            let (now, frames) = (busy(&mut browser), seen["count"].as_u64().unwrap());
+            work = work.max(1_000.0 * (now - before) / (frames - count).max(1) as f64);
+            (before, count) = (now, frames);
+            if !seen["times"].is_null() {
+                break serde_json::from_value(seen["times"].clone()).unwrap();
+            }
+        };
         times.sort_by(f64::total_cmp);
-        let work = 1_000.0 * (busy(&mut browser) - before) / times.len() as f64;
         tries.push((work, times[times.len() / 2], times[times.len() * 99 / 100]));
-        if tries.last().unwrap().2 <= 50.0 {
+        if work <= 50.0 && tries.last().unwrap().2 <= 50.0 {
             break;
         }
     }
-    assert!(tries.iter().all(|(work, ..)| *work <= 50.0), "(work, median, 99 of 100 are shorter), ms: {tries:?}");
+    let all = format!("(longest work, median, 99 of 100 are shorter), ms: {tries:?}");
+    assert!(tries.iter().any(|(work, ..)| *work <= 50.0), "{all}");
     // Where other programs use the processors, frames are late for that reason.
     let load = fs::read_to_string("/proc/loadavg").unwrap();
     let load: f64 = load.split(' ').next().unwrap().parse().unwrap();
-    let is_busy = load > std::thread::available_parallelism().unwrap().get() as f64;
-    assert!(is_busy || tries.last().unwrap().2 <= 50.0, "(work, median, 99 of 100 are shorter), ms: {tries:?}");
+    let is_busy = load > thread::available_parallelism().unwrap().get() as f64;
+    assert!(is_busy || tries.last().unwrap().2 <= 50.0, "{all}");
     assert!(browser.value("page.ticks").as_u64().unwrap() >= ticks + 2, "figures have changed meanwhile");
     // The page's own work for a set of figures.
     let work = browser.value(
         "(() => {
-          const begin = performance.now();
+          const times = [];
           for (let n = 0; n < 20; n += 1) {
+            const begin = performance.now();
             page.live.links.forEach(link => { link.packets += 1000 });
             picture.update(page.live);
+            times.push(performance.now() - begin);
           }
-          return (performance.now() - begin) / 20;
+          times.sort((one, other) => one - other);
+          return [times[10], times[19]];
         })()",
     );
-    assert!(work.as_f64().unwrap() < 50.0, "{work} ms");
+    assert!(work[0].as_f64().unwrap() < 50.0, "median and longest: {work} ms");
+    assert!(is_busy || work[1].as_f64().unwrap() < 50.0, "median and longest: {work} ms");
     eprintln!("frames: {tries:?}; an update takes {work} ms");
     browser.assert_content(&site.host);
 }

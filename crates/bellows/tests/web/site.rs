@@ -2,16 +2,20 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use bellows_testkit::wait::Watchdog;
 use serde_json::Value;
 
+use crate::strace::traced;
 use crate::support::{Sandbox, Signal, signal};
 
 /// A server. It ends when it is dropped.
 pub struct Site {
     child: Child,
+    /// The process of the server itself.
+    pid: u32,
     _watchdog: Watchdog,
     /// The address as it was printed.
     pub url: String,
@@ -47,7 +51,16 @@ impl Answer {
 impl Site {
     /// Starts the server with these arguments, on a port that the kernel chooses.
     pub fn start(sandbox: &Sandbox, words: &[&str]) -> Site {
-        let mut command = sandbox.command(&[&["web", "--listen", "127.0.0.1:0"], words].concat());
+        Site::of(sandbox.command(&[&["web", "--listen", "127.0.0.1:0"], words].concat()), false)
+    }
+
+    /// Starts the server under strace, which writes its system calls to a log.
+    pub fn start_traced(sandbox: &Sandbox, log: &Path) -> Site {
+        let command = sandbox.command(&["web", "--listen", "127.0.0.1:0"]);
+        Site::of(traced(&command, log, &sandbox.path("")), true)
+    }
+
+    fn of(mut command: Command, is_traced: bool) -> Site {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let watchdog = Watchdog::new(&child);
         let mut url = String::new();
@@ -55,11 +68,16 @@ impl Site {
         let url = url.trim().to_owned();
         let (host, token) = url.strip_prefix("http://").unwrap().split_once("/").unwrap();
         let token = token.strip_prefix("?token=").unwrap_or_default().to_owned();
-        Site { child, _watchdog: watchdog, host: host.to_owned(), token, url }
+        let mut pid = child.id();
+        if is_traced {
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            pid = children.split_whitespace().next().unwrap().parse().unwrap();
+        }
+        Site { child, pid, _watchdog: watchdog, host: host.to_owned(), token, url }
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// Sends a request with these header lines, in place of the usual ones, and reads the answer.
@@ -89,6 +107,15 @@ impl Site {
         self.send("GET", path, &self.head(), b"")
     }
 
+    /// Asks for an action, and returns the connection without waiting for the answer.
+    pub fn ask(&self, path: &str, body: &Value) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.host).unwrap();
+        let (head, body) = (self.head(), body.to_string());
+        let length = body.len();
+        write!(stream, "POST {path} HTTP/1.1\r\n{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
+        stream
+    }
+
     /// Asks for an action.
     pub fn post(&self, path: &str, body: &Value) -> Answer {
         let head = self.head() + "Content-Type: application/json\r\n";
@@ -98,7 +125,10 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        signal(&self.child, Signal::TERM);
+        match self.pid == self.child.id() {
+            true => signal(&self.child, Signal::TERM),
+            false => drop(Command::new("kill").args(["-TERM", &self.pid.to_string()]).status()),
+        }
         let _ = self.child.wait();
     }
 }
