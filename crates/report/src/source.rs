@@ -250,11 +250,7 @@ fn with_versions(mut campaign: Campaign, info: &Info) -> Campaign {
 ///
 /// # Errors
 /// If that file is of another campaign than the results: it decides how many runs are planned.
-fn registered(
-    folder: &Path,
-    evidence: &Evidence,
-    info: &Info,
-) -> Result<(Vec<Verdict>, Option<String>), ReportError> {
+fn registered(folder: &Path, evidence: &Evidence, info: &Info) -> Result<(Vec<Verdict>, Option<String>), ReportError> {
     let register = evidence.register();
     if register.records().is_empty() {
         let none = "No hypothesis is registered, so nothing here is confirmed. Name the campaign file instead of its \
