@@ -61,8 +61,8 @@ impl Execute for Arguments {
             (Some(url), None) => format!("{url}/"),
             (None, _) => address.to_string(),
         };
-        terminal::print(&format!("{place}\n"))?;
         terminal::notice(&notes(address, self.token_file.as_deref()));
+        terminal::print(&format!("{place}\n"))?;
         server.run_until_signal(routes(&site)).map_err(|error| failed(&error))?;
         Ok(ExitCode::SUCCESS)
     }
