@@ -4,12 +4,15 @@
 //! number: if an app did more than one thing with a packet that it received, the path branches.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead, Read};
 
 use bellows_engine::{Hop, HopKind};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::{EtherType, EthernetFrame, VlanTag};
 use serde_json::{Value, json};
 
+use crate::InspectError;
+use crate::control::{TraceEnd, TraceLine};
 use crate::text::{nanos, time_of_day};
 
 /// A step: an app's action on a packet.
@@ -42,7 +45,52 @@ pub struct Journey {
 #[derive(Default)]
 pub struct Journeys(BTreeMap<u32, Journey>);
 
+/// The maximum size of what an engine sends for a trace, in bytes: 100,000 steps.
+const MAX_TRACE: u64 = 64 << 20;
+
 impl Journeys {
+    /// Adds the steps of a trace as they arrive, until its end. `progress` sees the paths before each step.
+    ///
+    /// # Errors
+    /// If the stream has something else than steps, or more than an engine sends.
+    pub fn read(
+        &mut self,
+        stream: &mut impl BufRead,
+        progress: impl FnMut(&Journeys),
+    ) -> Result<TraceEnd, InspectError> {
+        self.read_up_to(MAX_TRACE, stream, progress)
+    }
+
+    fn read_up_to(
+        &mut self,
+        most: u64,
+        stream: &mut impl BufRead,
+        mut progress: impl FnMut(&Journeys),
+    ) -> Result<TraceEnd, InspectError> {
+        let mut stream = stream.take(most);
+        let mut line = String::new();
+        loop {
+            progress(self);
+            line.clear();
+            let read = stream.read_line(&mut line);
+            if stream.limit() == 0 {
+                let why = format!("the trace has more than {most} bytes; follow fewer packets");
+                return Err(InspectError::Failed(why));
+            }
+            // A process that ends in the middle of a line sends no reason.
+            if read.is_err() || !line.ends_with('\n') {
+                return Ok(TraceEnd::Over);
+            }
+            match serde_json::from_str(&line) {
+                Ok(TraceLine::Hop { hop, to }) => self.add(hop, to),
+                Ok(TraceLine::End { why }) => return Ok(why),
+                Err(error) => {
+                    return Err(InspectError::Failed(format!("the reply is not a step of a packet: {error}")));
+                }
+            }
+        }
+    }
+
     /// Adds a step. The steps of a packet arrive in order.
     pub fn add(&mut self, hop: Hop, to: Option<String>) {
         self.0.entry(hop.packet).or_default().add(hop, to);
@@ -232,6 +280,19 @@ mod tests {
         frame.extend([0; 19]);
         frame.push(last);
         frame
+    }
+
+    #[test]
+    fn a_trace_is_read_to_its_end_and_not_further() {
+        let end = format!("{}\n", serde_json::to_string(&TraceLine::End { why: TraceEnd::Complete }).unwrap());
+        let read = |bytes: &[u8], most| Journeys::default().read_up_to(most, &mut &*bytes, |_| {});
+        assert_eq!(read(end.as_bytes(), 1_000), Ok(TraceEnd::Complete));
+        assert_eq!(read(b"{\"hop\"", 1_000), Ok(TraceEnd::Over));
+        assert!(read(b"{}\n", 1_000).is_err());
+        // A line without an end, from a process that is no engine.
+        let mut endless = std::io::BufReader::new(std::io::repeat(b'x'));
+        let refused = Journeys::default().read_up_to(1 << 20, &mut endless, |_| {}).unwrap_err().to_string();
+        assert!(refused.contains("more than 1048576 bytes"), "{refused}");
     }
 
     #[test]

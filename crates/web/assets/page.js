@@ -876,13 +876,13 @@ const linkParts = name => {
     const body = { network: page.name, link: name, count: Number(number.value), seconds: Number(seconds.value), filter: filter.value || null };
     run(button, result, `capturing for up to ${body.seconds} s …`, async () => {
       const answer = await order("api/tap", body, body.seconds);
-      const [packets, missed, end] = ["packets", "missed", "end"].map(key => answer.headers.get("bellows-" + key));
+      const [packets, missed, left, end] = ["packets", "missed", "left-out", "end"].map(key => answer.headers.get("bellows-" + key));
       const ends = { gone: " The link is gone.", over: " The network has ended.", size: " The capture has reached its maximum size." };
       const file = URL.createObjectURL(await answer.blob());
       const link = h("a", { href: file, download: `${page.name}-${name}`.replace(/[^\w.-]+/g, "-") + ".pcap" });
       link.click();
       setTimeout(() => URL.revokeObjectURL(file), 60000);
-      return [h("p", {}, `${plural(Number(packets), "packet")} captured, ${count(Number(missed))} missed.${ends[end] || ""}`)];
+      return [h("p", {}, `${plural(Number(packets), "packet")} captured, ${count(Number(missed))} missed${Number(left) ? `, ${count(Number(left))} left out: other link types` : ""}.${ends[end] || ""}`)];
     });
   } }, h("label", {}, "Packets at most", number), h("label", {}, "Seconds at most", seconds), h("label", { class: "wide" }, "Only packets that match", filter), button);
   parts.all = [parts.facts, parts.traffic.root, parts.bits.root, parts.drops.root, parts.waiting.root,

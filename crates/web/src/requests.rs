@@ -1,6 +1,6 @@
 //! What the site asks of engines over their control sockets: only when a person asks the page for it.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
 use bellows_filter::interpret::PacketView;
-use bellows_filter::{self as filter, Expression, Program};
+use bellows_filter::{ByLinkType, Options};
 use bellows_inspect::control::frame::{Frame, TapEnd};
-use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, TraceLine, ask};
+use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, ask};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks::{self, Sample, State};
 use bellows_inspect::{InspectError, baseline};
@@ -29,9 +29,6 @@ const MAX_TAPPED: u64 = 100_000;
 
 /// The maximum size of a tap's capture, in bytes.
 const MAX_CAPTURE: usize = 64 << 20;
-
-/// The maximum size of what an engine sends for a trace, in bytes.
-const MAX_TRACE: u64 = 16 << 20;
 
 /// The maximum duration of a trace or tap, in seconds.
 const MAX_SECONDS: f64 = 60.0;
@@ -125,7 +122,7 @@ pub fn trace(runtime_dir: &RuntimeDir, order: &Trace, client: &Client) -> Result
     let mut journeys = Journeys::default();
     // The other side ends the trace when the time is over. If it does not, it hangs.
     let patience = Duration::from_secs_f64(seconds).saturating_add(OBSTACLE_TIMEOUT);
-    let end = listen(connection.stream(Some(patience)), &mut journeys, MAX_TRACE)?;
+    let end = journeys.read(connection.stream(Some(patience)), |_| {})?;
     Ok(json!({
         "name": runtime_dir.name(),
         "complete": end == TraceEnd::Complete && journeys.are_over(),
@@ -133,28 +130,6 @@ pub fn trace(runtime_dir: &RuntimeDir, order: &Trace, client: &Client) -> Result
         "obstacle": connection.given_up(),
         "packets": journeys.to_json(),
     }))
-}
-
-/// Takes the steps of packets from a stream of up to this number of bytes.
-fn listen(stream: &mut impl BufRead, journeys: &mut Journeys, most: u64) -> Result<TraceEnd, InspectError> {
-    let mut stream = stream.take(most);
-    let mut line = String::new();
-    loop {
-        line.clear();
-        let read = stream.read_line(&mut line);
-        if stream.limit() == 0 {
-            return Err(InspectError::Failed(format!("the trace has more than {most} bytes; follow fewer packets")));
-        }
-        // A process that ends in the middle of a line sends no reason.
-        if read.is_err() || !line.ends_with('\n') {
-            return Ok(TraceEnd::Over);
-        }
-        match serde_json::from_str(&line) {
-            Ok(TraceLine::Hop { hop, to }) => journeys.add(hop, to),
-            Ok(TraceLine::End { why }) => return Ok(why),
-            Err(error) => return Err(InspectError::Failed(format!("the reply is not a step of a packet: {error}"))),
-        }
-    }
 }
 
 /// A capture in memory, of limited size.
@@ -182,36 +157,10 @@ impl Write for Bytes {
     }
 }
 
-/// A filter expression for packets of one link type.
-struct Filter {
-    text: String,
-    /// The link type, and the program for it, if the expression applies to it.
-    compiled: Option<(u32, Option<Program>)>,
-}
-
-impl Filter {
-    /// The expression, checked with Ethernet, the usual link type.
-    fn of(text: String) -> Result<Filter, InspectError> {
-        Filter::compile(&text, filter::LinkType::default()).map_err(request)?;
-        Ok(Filter { text, compiled: None })
-    }
-
-    fn compile(text: &str, link_type: filter::LinkType) -> Result<Program, String> {
-        let options = filter::Options { link_type, ..filter::Options::default() };
-        let program = Expression::parse(text, &options).and_then(|expression| expression.program(text));
-        program.map_err(|mistake| format!("the filter `{text}` is wrong: {}; {}", mistake.message, mistake.help))
-    }
-
-    fn matches(&mut self, record: &TapRecord) -> bool {
-        if self.compiled.as_ref().is_none_or(|(link_type, _)| *link_type != record.link_type) {
-            let link_type = filter::LinkType::from_number(record.link_type).ok();
-            let program = link_type.and_then(|link_type| Filter::compile(&self.text, link_type).ok());
-            self.compiled = Some((record.link_type, program));
-        }
-        let program = self.compiled.as_ref().and_then(|(_, program)| program.as_ref());
-        let packet = PacketView { bytes: &record.bytes, wire_length: record.length };
-        program.is_some_and(|program| program.decide(packet).first.is_some())
-    }
+/// An expression for packets of all link types to which it applies.
+fn compile(text: &str) -> Result<ByLinkType, InspectError> {
+    ByLinkType::compile(text, &Options::default())
+        .map_err(|mistake| request(format!("the filter `{text}` is wrong: {}; {}", mistake.message, mistake.help)))
 }
 
 /// Hangs up after a time, unless it is dropped before.
@@ -239,6 +188,8 @@ pub struct Captured {
     pub bytes: Vec<u8>,
     pub packets: u64,
     pub missed: u64,
+    /// Packets whose link type is not that of the first one, or one to which the filter does not apply.
+    pub left_out: u64,
     /// Why it ended.
     pub end: &'static str,
 }
@@ -247,7 +198,7 @@ pub struct Captured {
 pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Captured, InspectError> {
     let seconds = within("the time in seconds", order.seconds, 0.1, MAX_SECONDS)?;
     let most = within("the number of packets", order.count, 1, MAX_TAPPED)?;
-    let mut filter = given(&order.filter).map(Filter::of).transpose()?;
+    let filter = given(&order.filter).as_deref().map(compile).transpose()?;
     let failed = |error: &dyn std::fmt::Display| InspectError::Failed(format!("the capture has failed: {error}"));
     let asked = Request::Tap { link: order.link.clone(), snap: MAX_SNAP as usize };
     let (reply, mut connection) = Connection::open(runtime_dir, &asked)?;
@@ -258,7 +209,7 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Cap
     let deadline = Deadline::after(time, connection.hangup().map_err(|error| failed(&error))?);
     let deadline = deadline.map_err(|error| failed(&error))?;
     client.hang_up_when_gone(connection.hangup().map_err(|error| failed(&error))?);
-    let (mut packets, mut missed) = (0, 0);
+    let (mut packets, mut missed, mut left_out) = (0, 0, 0);
     let stream = connection.stream(Some(time.saturating_add(OBSTACLE_TIMEOUT)));
     let bytes = Bytes::default();
     let mut writer: Option<(Writer<Bytes>, u32)> = None;
@@ -266,8 +217,15 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Cap
         // Without a frame, the run is over.
         match Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over)) {
             Frame::Packet(record) => {
-                if filter.as_mut().is_some_and(|filter| !filter.matches(&record)) {
-                    continue;
+                if let Some(filter) = &filter {
+                    let Some(program) = filter.of(record.link_type) else {
+                        left_out += 1;
+                        continue;
+                    };
+                    let packet = PacketView { bytes: &record.bytes, wire_length: record.length };
+                    if program.decide(packet).first.is_none() {
+                        continue;
+                    }
                 }
                 // The first packet sets the file's link type.
                 let started = match &mut writer {
@@ -278,6 +236,7 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Cap
                     )),
                 };
                 if started.1 != record.link_type {
+                    left_out += 1;
                     continue;
                 }
                 let TapRecord { at: timestamp, length: original_length, bytes: data, .. } = &record;
@@ -307,7 +266,7 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Cap
     };
     writer.flush().map_err(|error| failed(&error))?;
     drop(writer);
-    Ok(Captured { bytes: bytes.take(), packets, missed, end })
+    Ok(Captured { bytes: bytes.take(), packets, missed, left_out, end })
 }
 
 fn start(bytes: Bytes, link_type: u32) -> Result<Writer<Bytes>, bellows_capture::Error> {
@@ -350,27 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_limited() {
-        let end = format!("{}\n", serde_json::to_string(&TraceLine::End { why: TraceEnd::Complete }).unwrap());
-        let listen = |bytes: &[u8], most| listen(&mut &*bytes, &mut Journeys::default(), most);
-        assert_eq!(listen(end.as_bytes(), 1_000), Ok(TraceEnd::Complete));
-        assert_eq!(listen(b"{\"hop\"", 1_000), Ok(TraceEnd::Over));
-        // A line without an end, from a process that is no engine.
-        let mut endless = io::BufReader::new(io::repeat(b'x'));
-        let refused = super::listen(&mut endless, &mut Journeys::default(), 1 << 20).unwrap_err().to_string();
-        assert!(refused.contains("more than 1048576 bytes"), "{refused}");
-    }
-
-    #[test]
-    fn filters_decide_by_link_type() {
-        let mut frame = vec![0; 60];
-        frame[12..14].copy_from_slice(&[0x08, 0x06]);
-        let record = |link_type, bytes: &[u8]| TapRecord { at: 0, length: 60, link_type, bytes: bytes.to_vec() };
-        let mut arp = Filter::of("arp".to_owned()).unwrap();
-        assert!(arp.matches(&record(1, &frame)));
-        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-        assert!(!arp.matches(&record(1, &frame)) && !arp.matches(&record(40_000, &frame)));
-        let refused = Filter::of("tcp prot 80".to_owned()).err().unwrap().to_string();
+    fn mistakes_in_filters_are_told() {
+        assert!(compile("arp").is_ok_and(|filter| filter.of(1).is_some() && filter.of(40_000).is_none()));
+        let refused = compile("tcp prot 80").err().unwrap().to_string();
         assert!(refused.contains("`tcp prot 80` is wrong: "), "{refused}");
         assert_eq!((given(&Some("  ".to_owned())), given(&Some(" udp ".to_owned()))), (None, Some("udp".to_owned())));
     }

@@ -220,7 +220,7 @@ impl Site {
             }),
             "/api/tap" => self.stream(body, |order: &requests::Tap| {
                 let runtime_dir = network(&order.network)?;
-                let Captured { bytes, packets, missed, end } = requests::tap(&runtime_dir, order, client)?;
+                let Captured { bytes, packets, missed, left_out, end } = requests::tap(&runtime_dir, order, client)?;
                 Ok(Answer {
                     status: 200,
                     media_type: "application/vnd.tcpdump.pcap",
@@ -229,6 +229,7 @@ impl Site {
                         ("content-disposition", "attachment; filename=\"bellows.pcap\"".to_owned()),
                         ("bellows-packets", packets.to_string()),
                         ("bellows-missed", missed.to_string()),
+                        ("bellows-left-out", left_out.to_string()),
                         ("bellows-end", end.to_owned()),
                     ],
                     place: None,

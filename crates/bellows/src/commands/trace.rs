@@ -1,10 +1,9 @@
 //! `bellows trace`.
 
-use std::io::BufRead;
 use std::process::ExitCode;
 
 use bellows_engine::MAX_TRACED;
-use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, TraceLine};
+use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
@@ -140,18 +139,9 @@ fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journey
     let Arguments { count, duration, .. } = arguments;
     // The other side ends the trace when the time is over. If it does not, it hangs.
     let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_TIMEOUT)));
-    let mut line = String::new();
-    loop {
-        status.update(|| format!("{} of {} on their way", journeys.packets(), plural(*count as u64, "packet")));
-        line.clear();
-        // A process that ends in the middle of a line sends no reason.
-        if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {
-            return Ok((journeys, TraceEnd::Over));
-        }
-        match serde_json::from_str(&line) {
-            Ok(TraceLine::Hop { hop, to }) => journeys.add(hop, to),
-            Ok(TraceLine::End { why }) => return Ok((journeys, why)),
-            Err(error) => return Err(CommandError::Failed(format!("the reply is not a step of a packet: {error}"))),
-        }
-    }
+    let wanted = plural(*count as u64, "packet");
+    let end = journeys.read(stream, |journeys| {
+        status.update(|| format!("{} of {wanted} on their way", journeys.packets()));
+    })?;
+    Ok((journeys, end))
 }
