@@ -4,7 +4,6 @@
 //! file. It also follows the conditions that make the network degraded.
 
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use bellows_events::{Crashed, Draft, EventInfo, Level, NAME_FIELD, Part, TARGET, Writer};
 use bellows_inspect::events::{CONDITIONS, Condition};
 use bellows_observe::RuntimeDir;
-use bellows_sys::clock;
+use bellows_sys::{atomic_file, clock};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -104,9 +103,7 @@ fn open(runtime_dir: &RuntimeDir) -> Result<(Files, Option<CrashedRun>), String>
     let (writer, last) = opened.map_err(|error| format!("{place}: {error}"))?;
     let crashed = last.filter(|last| !EventInfo::ends_run(&last.name));
     let crashed = crashed.map(|last| (last.pid, last.text("app").map(str::to_owned)));
-    let path = |name: &str| runtime_dir.file(name);
-    let (new, conditions) = (path(&format!("{CONDITIONS}.new")), path(CONDITIONS));
-    Ok((Files::new(writer, place, [new, conditions]), crashed))
+    Ok((Files::new(writer, place, runtime_dir.file(CONDITIONS)), crashed))
 }
 
 /// Ends the history: all events are written when this returns, unless that takes long.
@@ -168,13 +165,13 @@ struct Files {
     /// Whether the event that ends the run was written.
     is_over: bool,
     conditions: Vec<Condition>,
-    /// The file of the conditions: the next, and the present one.
-    paths: [PathBuf; 2],
+    /// The file of the conditions.
+    path: PathBuf,
 }
 
 impl Files {
-    fn new(writer: Writer, place: String, paths: [PathBuf; 2]) -> Files {
-        Files { writer, place, is_failing: false, is_over: false, conditions: Vec::new(), paths }
+    fn new(writer: Writer, place: String, path: PathBuf) -> Files {
+        Files { writer, place, is_failing: false, is_over: false, conditions: Vec::new(), path }
     }
 
     fn work(&mut self, queue: &Receiver<Order>) {
@@ -208,10 +205,9 @@ impl Files {
 
     /// Writes the conditions: a reader finds the old ones or the new ones.
     fn publish(&self) {
-        let [new, conditions] = &self.paths;
         let content = serde_json::to_vec(&self.conditions).unwrap_or_default();
         // The folder may be gone at the end.
-        let _ = fs::write(new, content).and_then(|()| fs::rename(new, conditions));
+        let _ = atomic_file::write(&self.path, &content, None);
     }
 }
 
@@ -312,12 +308,12 @@ mod tests {
         let folder = scratch();
         let path = |name: &str| folder.path().join(name);
         let (writer, _) = Writer::open(path("edge"), path("edge@1"), 1_000_000).unwrap();
-        let mut files = Files::new(writer, "edge".to_owned(), [path("new"), path("conditions")]);
+        let mut files = Files::new(writer, "edge".to_owned(), path("conditions"));
         let (sender, queue) = sync_channel(orders.len());
         orders.into_iter().for_each(|order| sender.try_send(order).unwrap());
         drop(sender);
         files.work(&queue);
-        let open = |part: Part| fs::File::open(path(if part == Part::Current { "edge" } else { "edge@1" }));
+        let open = |part: Part| std::fs::File::open(path(if part == Part::Current { "edge" } else { "edge@1" }));
         let content = Content::read(open).unwrap();
         let text = |item: Item| match item {
             Item::Event(event) => event.name,

@@ -12,8 +12,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use bellows_testkit::eventually;
 use bellows_testkit::skips::is_skipped;
+use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
 use support::{ENDLESS, Said, Sandbox};
 
@@ -62,7 +62,7 @@ impl Machine {
         sandbox.write("net.toml", ENDLESS);
         // Other users run the program too, which may be in a folder that they cannot enter.
         fs::set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_bellows"), sandbox.path("bellows")).unwrap();
+        programs::install(env!("CARGO_BIN_EXE_bellows"), sandbox.path("bellows"));
         Some(Machine { sandbox, holder: holder? })
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use bellows_sys::calendar;
 use serde::Serialize;
 
 use crate::campaign::{Campaign, Hypothesis};
@@ -10,7 +11,6 @@ use crate::folder::{Info, JOURNAL, JournalError};
 use crate::plan::Plan;
 use crate::register::{Record, Register};
 use crate::results::Results;
-use crate::time;
 
 /// What a row can be used for with regard to a hypothesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -105,7 +105,7 @@ impl Evidence {
     pub fn uses(&self, record: &Record) -> Vec<Use> {
         let place = self.register.records().iter().position(|known| known.hash == record.hash);
         let place = place.map_or(u32::MAX, |place| place as u32 + 1);
-        let registered = time::microseconds(&record.time).unwrap_or(i64::MAX);
+        let registered = calendar::microseconds(&record.time).unwrap_or(i64::MAX);
         let host = self.results.machines.number(&record.host);
         let is_before = |row: usize| match self.known[row] {
             // No record was known, or none is: the clock says more, if it is the same.

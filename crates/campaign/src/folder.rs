@@ -1,10 +1,10 @@
 //! The files of a results folder, and what they are of.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use bellows_sys::way_out;
+use bellows_sys::{atomic_file, way_out};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -352,18 +352,14 @@ pub(crate) fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Writes a whole file, which exists afterwards with all of its contents or not at all.
+/// Writes a whole file, which has its old contents or the new ones after a crash of the machine too.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    let temporary = path.with_extension("part");
-    let mut file = File::create(&temporary).map_err(io_error("create", &temporary))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_error("write", &temporary))?;
-    fs::rename(&temporary, path).map_err(io_error("write", path))?;
-    sync_folder(path.parent().unwrap_or(Path::new(".")))
+    atomic_file::write_durably(path, bytes, None).map_err(io_error("write", path))
 }
 
 /// Synchronizes the names of a folder to the disk.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), JournalError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write", folder))
+    atomic_file::sync_folder(folder).map_err(io_error("write", folder))
 }
 
 /// Creates a folder and those above it, so that a crash of the machine does not lose them.
@@ -372,7 +368,7 @@ pub(crate) fn create_folder(folder: &Path) -> Result<(), JournalError> {
     fs::create_dir_all(folder).map_err(io_error("create", folder))?;
     for created in missing {
         if let Some(parent) = created.parent() {
-            sync_folder(if is_empty(parent) { Path::new(".") } else { parent })?;
+            sync_folder(parent)?;
         }
     }
     Ok(())

@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use bellows_sys::calendar;
+
 use crate::diagnostics::{listed, quoted};
 use crate::folder::is_column;
 use crate::results::{FactorColumn, MAX_REASONS, Results};
-use crate::time;
 use crate::words::Words;
 
 /// Maximum number of levels of a factor. A column with more is none.
@@ -310,7 +311,7 @@ impl Import<'_> {
                 Column::Failure if self.results.reasons.all().len() >= MAX_REASONS => {}
                 Column::Failure => reason = if is_missing(text) { "" } else { text },
                 Column::Disturbed => disturbed = !is_missing(text),
-                Column::Start => self.results.starts.extend(time::microseconds(text)),
+                Column::Start => self.results.starts.extend(calendar::microseconds(text)),
                 Column::Host => {
                     let number = self.results.machines.intern(text);
                     self.results.machine.push(number);

@@ -50,7 +50,7 @@
 //! | `verdict` | what results say of hypotheses |
 //! | `results`, `words` | results as columns, from a results folder; words by their numbers |
 //! | `import`, `imported` | the same from CSV; a results folder from CSV |
-//! | `time` | times as text |
+//! | `time` | the present time |
 #![forbid(unsafe_code)]
 
 mod campaign;
@@ -85,7 +85,7 @@ mod status;
 mod strays;
 mod table;
 mod template;
-pub mod time;
+mod time;
 mod verdict;
 mod words;
 

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_sys::wake::{Event, sleep_until_readable};
@@ -31,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes that are read from a pipe after its command has ended: what the largest pipe holds.
 const MAX_LEFT: usize = 1 << 20;
+
+/// How long a program may be busy: see [`spawn`].
+const BUSY: Duration = Duration::from_secs(1);
 
 /// A request to end, from another thread. The command that runs is ended with all its processes.
 pub struct Stop {
@@ -168,6 +172,24 @@ pub(crate) struct Finished {
     pub(crate) seconds: f64,
 }
 
+/// Starts a command, and returns when.
+///
+/// The kernel does not start a program that anyone has open for writing. If this process has written the program, as a
+/// copy of a build, then the children of other threads may have inherited that descriptor: each has it until it executes
+/// its own program. That is soon.
+fn spawn(command: &mut Command) -> io::Result<(Instant, Child)> {
+    let first = Instant::now();
+    loop {
+        let start = Instant::now();
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && first.elapsed() < BUSY => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            spawned => return Ok((start, spawned?)),
+        }
+    }
+}
+
 /// The commands whose processes may still run.
 pub(crate) struct Processes {
     groups: Vec<Group>,
@@ -211,8 +233,7 @@ impl Processes {
         command.envs(surroundings.environment.iter().map(|(name, value)| (name, value)));
         command.envs(surroundings.mark.map(|mark| (MARK, mark)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let start = Instant::now();
-        let child = command.spawn()?;
+        let (start, child) = spawn(&mut command)?;
         self.add(child)?;
         let ended = self.wait(start, surroundings)?;
         let seconds = start.elapsed().as_secs_f64();
@@ -380,6 +401,21 @@ mod tests {
         assert_eq!(ended, Ended::TimeLimit);
         assert!(remains[0].contains("(sleep) cannot be ended; end it by hand"), "{remains:?}");
         assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_still_open_for_writing_is_started_when_it_is_closed() {
+        let folder = bellows_testkit::scratch();
+        let program = bellows_testkit::programs::script(folder.path().join("program"), "#!/bin/sh\nexit 3\n");
+        let writer = fs::OpenOptions::new().append(true).open(&program).unwrap();
+        let closing = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(writer);
+        });
+        let (_, mut child) = spawn(&mut Command::new(&program)).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        closing.join().unwrap();
+        assert_eq!(spawn(&mut Command::new(folder.path())).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     /// Its parent ends at once.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use bellows_sys::calendar;
+
 use crate::diagnostics::quoted;
 use crate::folder::{Info, JOURNAL, JournalError};
 use crate::line::{Line, LineScore, RunSet};
@@ -9,7 +11,6 @@ use crate::lines::{LineError, each_line_of};
 use crate::observed::Observed;
 use crate::plan::RunId;
 use crate::row::Row;
-use crate::time;
 use crate::words::Words;
 
 /// The start of a run that is not known.
@@ -91,7 +92,7 @@ impl Results {
 
     /// When the run of a row started, as RFC 3339 text in UTC. Nothing if it is not known.
     pub fn start(&self, row: usize) -> Option<String> {
-        self.starts.get(row).map(|start| time::text_of(*start))
+        self.starts.get(row).map(|start| calendar::of_microseconds(*start))
     }
 
     /// The different units of some rows, in their order. Scores with different units are never one sample.
@@ -125,7 +126,7 @@ impl Results {
 
     /// Adds a run; nothing of it if its start is no time.
     pub(crate) fn add(&mut self, line: &Line<'_>) -> Result<(), LineError> {
-        let start = if line.start.0.is_empty() { Some(UNKNOWN) } else { time::microseconds(&line.start.0) };
+        let start = if line.start.0.is_empty() { Some(UNKNOWN) } else { calendar::microseconds(&line.start.0) };
         let Some(start) = start else {
             return Err(LineError::Wrong(format!("its start, {}, is no time", quoted(&line.start.0))));
         };

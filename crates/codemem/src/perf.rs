@@ -1,11 +1,10 @@
 //! The map in which `perf` looks up the names of generated code.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use bellows_sys::atomic_file;
 
 /// A named piece of generated code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,25 +39,14 @@ impl PerfMap {
 
     /// Replaces the contents of the file. A reader sees either all of the old or all of the new contents.
     ///
-    /// Anyone can create files in `/tmp`: the new file is created under an unpredictable, unused name, readable only by
-    /// its owner, and renamed; a symbolic link in its place is replaced, not followed.
+    /// Anyone can create files in `/tmp`: the new file is readable only by its owner, and a symbolic link in its place
+    /// is replaced, not followed (see [`atomic_file`]).
     ///
     /// # Errors
     /// Those of writing and renaming files; `PermissionDenied` if the existing file is another user's.
     pub fn write(&self, symbols: &[Symbol]) -> io::Result<()> {
-        let mut temporary = self.path.clone().into_os_string();
-        temporary.push(format!(".{:016x}", RandomState::new().hash_one(&self.path)));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        let written = fill(file, symbols).and_then(|()| std::fs::rename(&temporary, &self.path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        atomic_file::write(&self.path, lines(symbols).as_bytes(), Some(0o600))
     }
-}
-
-fn fill(mut file: File, symbols: &[Symbol]) -> io::Result<()> {
-    file.write_all(lines(symbols).as_bytes())
 }
 
 /// One line for each symbol; a name cannot start another one.
@@ -73,7 +61,7 @@ fn lines(symbols: &[Symbol]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use bellows_testkit::scratch;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::MAIN;
+use bellows_sys::atomic_file::Replacement;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value, value};
 
 use crate::diagnostics::{Diagnostics, quoted};
@@ -155,40 +156,23 @@ impl NetworkFiles {
         }
         let mut stored = Vec::new();
         for (path, text) in edited {
-            match store(path, text) {
-                Ok(paths) => stored.push(paths),
-                Err(error) => {
-                    stored.iter().for_each(|(new, _)| drop(fs::remove_file(new)));
-                    return Err(AssignError::Write(path.display().to_string(), error));
-                }
-            }
+            let failed = |error| AssignError::Write(path.display().to_string(), error);
+            stored.push((store(path, text).map_err(failed)?, failed));
         }
-        for (new, target) in &stored {
-            fs::rename(new, target).map_err(|error| AssignError::Write(target.display().to_string(), error))?;
-        }
-        Ok(())
+        stored.into_iter().try_for_each(|(new, failed)| new.put().map_err(failed))
     }
 }
 
-/// Stores a text beside a file. Returns the paths of the new file and of the one that it is to replace.
-fn store(path: &Path, text: &str) -> io::Result<(PathBuf, PathBuf)> {
+/// Stores a text beside a file that it is to replace.
+fn store(path: &Path, text: &str) -> io::Result<Replacement> {
     // A link to the file stays one.
     let target = fs::canonicalize(path)?;
     // A file that may not be written is not replaced either.
     OpenOptions::new().write(true).open(&target)?;
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let new = target.with_file_name(format!(".{name}.{}", std::process::id()));
-    let mode = fs::metadata(&target)?.permissions().mode();
-    let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-        file.sync_all()
-    });
-    if let Err(error) = written {
-        let _ = fs::remove_file(&new);
-        return Err(error);
-    }
-    Ok((new, target))
+    let mut new = Replacement::create(&target, Some(fs::metadata(&target)?.permissions().mode()))?;
+    new.file().write_all(text.as_bytes())?;
+    new.file().sync_all()?;
+    Ok(new)
 }
 
 /// The start of a setting in a network's text.
@@ -507,6 +491,10 @@ app = "sink"
         let edited = files.assigned(&wanted, &[]).unwrap();
         assert_eq!(edited.len(), 2, "the app is in one file, and its worker in the other");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let unknown = (folder.path().join("none.toml"), String::new());
+        assert!(matches!(files.write(&[&edited[..], &[unknown]].concat()), Err(AssignError::Write(..))));
+        assert!(!fs::read_to_string(&path).unwrap().contains("[workers.w]"), "all files are replaced, or none");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         files.write(&edited).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("[workers.w]"));
         assert!(fs::read_to_string(folder.path().join("more.toml")).unwrap().contains("worker = \"w\""));

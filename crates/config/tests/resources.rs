@@ -8,7 +8,7 @@ use std::process::Command;
 
 use bellows_config::{Configure, Context, Overrides, Registry, Resource, SettingError, load};
 use bellows_engine::{App, Port, Ports};
-use bellows_testkit::scratch;
+use bellows_testkit::{programs, scratch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -191,9 +191,8 @@ fn permissions_are_checked() {
     if is_root() {
         // The same test again as another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let test = std::env::current_exe().unwrap();
         let copy = folder.path().join("test");
-        fs::copy(test, &copy).unwrap();
+        programs::install(std::env::current_exe().unwrap(), &copy);
         let run = Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
             .arg(&copy)

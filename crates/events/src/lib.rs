@@ -22,5 +22,5 @@ mod writer;
 pub use content::{Content, Part};
 pub use declared::*;
 pub use follower::{Follower, Item, Missing};
-pub use record::{Draft, Event, Id, Level, MAX_LINE, rfc3339};
+pub use record::{Draft, Event, Id, Level, MAX_LINE};
 pub use writer::{FILE_SIZE, MAX_FILE, Writer};

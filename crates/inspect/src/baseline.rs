@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 
 use bellows_engine::Reloaded;
 use bellows_observe::{AppCounts, Gone, Histogram, LinkCounts, RuntimeDir, Snapshot};
+use bellows_sys::atomic_file;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -183,14 +183,7 @@ pub fn forget(runtime_dir: &RuntimeDir, reloaded: &Reloaded) {
 /// # Errors
 /// Those of writing a file.
 pub fn replace(runtime_dir: &RuntimeDir, file: &str, value: &Value) -> io::Result<()> {
-    let new = runtime_dir.file(&format!("{file}.{}", std::process::id()));
-    let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
-    let written = written.and_then(|mut file| file.write_all(value.to_string().as_bytes()));
-    let replaced = written.and_then(|()| fs::rename(&new, runtime_dir.file(file)));
-    if replaced.is_err() {
-        let _ = fs::remove_file(new);
-    }
-    replaced
+    atomic_file::write(&runtime_dir.file(file), value.to_string().as_bytes(), Some(0o600))
 }
 
 #[cfg(test)]
@@ -236,7 +229,7 @@ mod tests {
         assert_eq!(then.counters.apps, sample(5, 400).counters.apps);
         assert_eq!((then.counters.links[0].packets, then.counters.histograms["latency"].count()), (400, 400));
         let files: Vec<_> = fs::read_dir(runtime_dir.file("")).unwrap().map(|file| file.unwrap().file_name()).collect();
-        assert!(files.iter().all(|file| !file.to_string_lossy().starts_with("baseline.")), "{files:?}");
+        assert!(files.iter().all(|file| file == FILE || !file.to_string_lossy().contains(FILE)), "{files:?}");
     }
 
     #[test]

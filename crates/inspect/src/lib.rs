@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
+//! | [`foreign`] | the limit for networks of other users |
 //! | [`health`] | whether a network runs, in one word with its reasons |
 //! | [`events`] | what happened to networks: the events that they keep in files |
 //! | [`accounting`] | the cost of each app |
@@ -19,6 +20,7 @@
 //! | [`journey`] | the paths of packets, assembled from a trace |
 //! | [`hot`] | the functions in which an engine spends its time, by app |
 //! | [`slow_log`] | log lines about slow breaths, with a rate limit |
+//! | [`tap`] | the packets of a link, into a capture file or another sink |
 //! | [`times`] | percentiles of latency and of breaths |
 //! | [`control`] | the client and the protocol of the control socket |
 //! | [`text`] | formatting of numbers |
@@ -45,6 +47,7 @@ pub mod compounds;
 pub mod control;
 mod error;
 pub mod events;
+pub mod foreign;
 pub mod health;
 pub mod hot;
 pub mod journey;
@@ -54,6 +57,7 @@ pub mod placing;
 pub mod processors;
 pub mod reports;
 pub mod slow_log;
+pub mod tap;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;

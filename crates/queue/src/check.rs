@@ -1,7 +1,7 @@
 //! Whether results are those of a campaign, and their times.
 
-use bellows_campaign::time::{microseconds, text_of};
 use bellows_campaign::{Campaign, Factor, Plan};
+use bellows_sys::calendar;
 
 use crate::messages::Delivery;
 
@@ -31,8 +31,8 @@ pub(crate) fn check(delivery: &Delivery, campaign: &Campaign, plan: &Plan) -> Re
 /// A worker's time in the clock of this machine, if they differ. `difference` is this clock less that of the worker, in
 /// nanoseconds.
 pub(crate) fn in_our_clock(start: &str, difference: i64) -> String {
-    match microseconds(start) {
-        Some(time) if difference.abs() >= SAME_CLOCK => text_of(time + difference / 1_000),
+    match calendar::microseconds(start) {
+        Some(time) if difference.abs() >= SAME_CLOCK => calendar::of_microseconds(time + difference / 1_000),
         _ => start.to_owned(),
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::{Client, ConnectErrorKind, Event, HeaderMap, Message, StatusCode};
 use bellows_campaign::Stop;
+use bellows_sys::calendar;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -282,9 +283,9 @@ impl Wire {
             return Ok(None);
         }
         let time = message.headers.as_ref().and_then(|headers| headers.get("Nats-Time-Stamp"));
-        let time = time.and_then(|time| bellows_campaign::time::microseconds(time.as_str()));
+        let time = time.and_then(|time| calendar::microseconds(time.as_str()));
         match time {
-            Some(time) => Ok(Some((message.payload.to_vec(), time as u64 * 1_000))),
+            Some(time) => Ok(Some((message.payload.to_vec(), (time as u64).saturating_mul(1_000)))),
             None => Err(Trouble::Refused { code: 0, why: "a stored message has no time".to_owned() }),
         }
     }

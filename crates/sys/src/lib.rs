@@ -6,8 +6,10 @@
 //! | module | contents |
 //! |---|---|
 //! | [`access`] | file permissions, checked without opening the file |
+//! | [`atomic_file`] | files that are replaced as a whole, so that a reader finds the old contents or the new ones |
 //! | [`bpf`] | XDP programs that give frames to AF_XDP sockets, and frames that the kernel sends for measurements |
 //! | [`cache`] | evicting data from the processor's caches |
+//! | [`calendar`] | dates and times as texts |
 //! | [`capability`] | capabilities of threads: what is missing, and giving up the rest |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds computed from it |
 //! | [`code`] | memory at a chosen address that is written, then sealed and run |
@@ -37,8 +39,10 @@
 //! | [`cpu`] | pinning a thread, identifying the processor |
 
 pub mod access;
+pub mod atomic_file;
 pub mod bpf;
 pub mod cache;
+pub mod calendar;
 pub mod capability;
 pub mod clock;
 pub mod code;

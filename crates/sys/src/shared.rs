@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::atomic_file::Replacement;
 
 /// A mapped file, seen as 64-bit cells.
 ///
@@ -33,25 +35,15 @@ impl SharedCells {
     /// # Errors
     /// Those of creating, growing, renaming and mapping a file, such as `ENOSPC` if the tmpfs is full.
     pub fn create(path: &Path, content: &[u8]) -> io::Result<SharedCells> {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".{}", std::process::id()));
-        let temporary = Path::new(&temporary);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
-        let made = (|| {
-            file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-            let length = content.len().max(1).next_multiple_of(8);
-            // Written in full, so that the file system has allocated all the space that is needed.
-            file.write_all(content)?;
-            file.write_all(&[0; 8][..length - content.len()])?;
-            let cells = SharedCells::map(&file, length / 8, true)?;
-            std::fs::rename(temporary, path)?;
-            Ok(cells)
-        })();
-        if made.is_err() {
-            let _ = std::fs::remove_file(temporary);
-        }
-        made
+        let mut new = Replacement::create(path, Some(0o600))?;
+        let file = new.file();
+        let length = content.len().max(1).next_multiple_of(8);
+        // Written in full, so that the file system has allocated all the space that is needed.
+        file.write_all(content)?;
+        file.write_all(&[0; 8][..length - content.len()])?;
+        let cells = SharedCells::map(file, length / 8, true)?;
+        new.put()?;
+        Ok(cells)
     }
 
     /// Maps an existing file for reading.

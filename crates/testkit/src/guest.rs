@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use crate::netns::Host;
 use crate::programs;
 
-/// Longer than any command in an emulated guest takes on a slow and busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longer than any command in an emulated guest takes on a slow and busy machine, and what follows from it outside.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The modules in the order in which they are loaded: each may need earlier ones.
 const MODULES: [&str; 8] = [

@@ -1,10 +1,11 @@
-//! Other programs that tests compare with: whether they are installed, and their output.
+//! Other programs that tests compare with: whether they are installed, and their output. Programs that tests make.
 
 use std::env;
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::skips::{is_skipped, skip};
 use crate::wait;
@@ -65,6 +66,49 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     }
 }
 
+/// Copies a program that a test then starts. Every user may run it.
+///
+/// A child process writes the copy, because the kernel does not start a file that anyone has open for writing ("Text
+/// file busy"). If a test wrote it, for example with `fs::copy`, other tests of the same process would start programs on
+/// their threads meanwhile, and these inherit all descriptors, also that of the copy. They have them until they have
+/// executed their own programs, which may be after the test has closed the copy and starts it.
+///
+/// # Panics
+///
+/// If there is no such program, or no file can be written there.
+pub fn install(program: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let program = program.as_ref();
+    let file = File::open(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    write_program(to.as_ref(), file.into(), |_| ());
+}
+
+/// Writes a script that a test then starts, as [`install`] copies a program. Returns its path.
+///
+/// # Panics
+///
+/// If no file can be written there.
+pub fn script(to: impl AsRef<Path>, text: &str) -> PathBuf {
+    let to = to.as_ref();
+    write_program(to, Stdio::piped(), |child| {
+        let mut input = child.stdin.take().expect("its input is a pipe");
+        input.write_all(text.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
+    });
+    to.to_owned()
+}
+
+/// Has a child process write its input to an executable file.
+fn write_program(to: &Path, input: Stdio, feed: impl FnOnce(&mut Child)) {
+    let mut command = Command::new("sh");
+    // A test may have no programs on its path.
+    let mut path = search_path();
+    path.push(":/usr/bin:/bin");
+    command.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(to).env("PATH", path).stdin(input);
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    feed(&mut child);
+    let status = child.wait().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?}: {status}");
+}
+
 /// A program in the background. It is killed when this value is dropped.
 pub struct Background(pub Child);
 
@@ -99,11 +143,13 @@ impl Drop for Background {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::process::Stdio;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use super::*;
-    use crate::eventually;
+    use crate::wait::meanwhile;
+    use crate::{eventually, scratch};
 
     #[test]
     fn the_search_path_has_the_administrators_folders() {
@@ -130,6 +176,27 @@ mod tests {
         let mut cat = start();
         drop(cat.0.stdin.take());
         eventually("the end of its input", || cat.has_ended());
+    }
+
+    #[test]
+    fn copies_and_scripts_can_be_started_while_other_threads_start_programs() {
+        let folder = scratch();
+        let (copy, others) = (folder.path().join("copy"), AtomicUsize::new(0));
+        let other = || {
+            assert!(Command::new("true").status().unwrap().success());
+            others.fetch_add(1, Relaxed);
+        };
+        let rounds = || {
+            for round in 0..50 {
+                install(find_program("echo").unwrap(), &copy);
+                assert_eq!(run(Command::new(&copy).arg("one")).as_deref(), Ok("one\n"));
+                let script = script(folder.path().join("a script"), &format!("#!/bin/sh\necho $1 {round}\n"));
+                assert_eq!(run(Command::new(script).arg("two")), Ok(format!("two {round}\n")));
+            }
+        };
+        meanwhile(other, || meanwhile(other, || meanwhile(other, rounds)));
+        assert!(others.load(Relaxed) > 0);
+        assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o755);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::soak::is_soaking;
 /// Longer than any condition of a test takes on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than any program of a test runs, and of a [soak](crate::soak).
-const LIFE: Duration = Duration::from_secs(600);
+/// Longer than any program of a test runs on a slow and busy machine, and of a [soak](crate::soak).
+const LIFE: Duration = Duration::from_secs(900);
 const LIFE_IN_SOAK: Duration = Duration::from_secs(7_200);
 
 /// Waits until a condition holds, checking a hundred times a second.
@@ -112,7 +112,7 @@ impl<F: FnMut()> Drop for Defer<F> {
 pub struct Watchdog(#[expect(dead_code, reason = "dropping it ends the thread")] Sender<()>);
 
 impl Watchdog {
-    /// Watches a program for at most ten minutes, or two hours in a [soak](crate::soak).
+    /// Watches a program for at most a quarter of an hour, or two hours in a [soak](crate::soak).
     pub fn new(child: &Child) -> Watchdog {
         Watchdog::after(if is_soaking() { LIFE_IN_SOAK } else { LIFE }, child)
     }

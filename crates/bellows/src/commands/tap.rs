@@ -1,18 +1,19 @@
 //! `bellows tap`.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_capture::{Error, ErrorKind, LinkType};
 use bellows_engine::TapRecord;
 use bellows_filter::{self as filter, Options};
-use bellows_inspect::control::frame::{Frame, TapEnd};
+use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
 use bellows_inspect::networks;
+use bellows_inspect::tap::{CaptureFile, Counts, End, Sink, Taken};
 use bellows_inspect::text::sanitize;
 use bellows_wire::EthernetFrame;
 use clap::Args;
@@ -73,14 +74,6 @@ const MAX_SNAP_LENGTH: u32 = 262_144;
 /// The file name that stands for standard output.
 const STDOUT: &str = "-";
 
-/// How a capture ended.
-enum End {
-    /// With a message from the other side, or after the requested number of packets.
-    Told(TapEnd),
-    /// The reader has closed the pipe.
-    Unread,
-}
-
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let link = &self.link;
@@ -91,7 +84,7 @@ impl Execute for Arguments {
                     .to_owned(),
             ));
         }
-        let filter = self.filter.as_deref().map(compile).transpose()?;
+        let mut filter = self.filter.as_deref().map(compile).transpose()?;
         let runtime_dir = networks::pick(self.name.as_deref())?;
         // Expressions may look at any byte.
         let snap = if filter.is_some() { MAX_SNAP_LENGTH } else { self.snap_length };
@@ -102,27 +95,22 @@ impl Execute for Arguments {
             return Err(CommandError::Failed(format!("unexpected reply: {reply:?}")));
         }
         let interrupted = on_signal(signals, connection.hangup()?);
-        let mut capture = Capture {
-            packets: 0,
-            missed: 0,
-            foreign: 0,
-            filter,
-            undecided: 0,
-            snap_length: self.snap_length as usize,
-            status: Status::hidden(),
-        };
+        let mut counts = Counts::default();
+        let is_wanted = |record: &TapRecord| filter.as_mut().map_or(Some(true), |filter| is_match(filter, record));
         let (end, unread) = match &self.write {
             Some(path) => {
                 let Destination { file, name, unread, status } = Destination::open(path, &connection)?;
-                capture.status = status;
-                let start = |link_type| start(file, &name, self.snap_length, link_type);
-                let end = capture.write(&mut connection, start, self.count);
+                let mut file = FileSink { file: CaptureFile::new(file, name, self.snap_length), status };
+                let end = counts.read(connection.stream(None), self.count, is_wanted, &mut file);
+                let end = end.and_then(|end| file.file.finish().map(|()| end));
                 (end.map_err(|error| (is_broken_pipe(&error), error.to_string())), unread)
             }
             None => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned()?;
                 let unread = on_broken_pipe(stdout, connection.hangup()?);
-                let end = capture.print(&mut connection, &self);
+                let mut lines = LineSink { out: io::BufWriter::new(io::stdout().lock()), arguments: &self };
+                let end = counts.read(connection.stream(None), self.count, is_wanted, &mut lines);
+                let end = end.and_then(|end| lines.out.flush().map(|()| end));
                 let failed = |error: io::Error| {
                     (error.kind() == io::ErrorKind::BrokenPipe, format!("cannot write the output: {error}"))
                 };
@@ -130,21 +118,20 @@ impl Execute for Arguments {
             }
         };
         let end = match end {
-            Err((true, _)) => End::Unread,
-            Ok(TapEnd::Requested) if unread.get() => End::Unread,
-            why => End::Told(why.map_err(|(_, error)| CommandError::Failed(error))?),
+            Err((true, _)) => None,
+            Ok(End::Count | End::Full | End::Told(TapEnd::Requested)) if unread.get() => None,
+            why => Some(why.map_err(|(_, error)| CommandError::Failed(error))?),
         };
         let given_up = connection.given_up().map(str::to_owned);
         let why = match end {
             _ if given_up.is_some() => String::new(),
-            // After a closed pipe nobody reads a summary; after Ctrl-C somebody does.
-            End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
-            End::Told(TapEnd::Requested) | End::Unread => String::new(),
-            End::Told(TapEnd::Gone) => format!("`{link}` is gone\n"),
-            End::Told(TapEnd::Over) => format!("`{}` has ended\n", runtime_dir.name()),
+            // The reader has closed the pipe, and nobody reads a summary; after Ctrl-C somebody does.
+            None if !interrupted.get() => return Ok(ExitCode::SUCCESS),
+            None | Some(End::Count | End::Full | End::Told(TapEnd::Requested)) => String::new(),
+            Some(End::Told(TapEnd::Gone)) => format!("`{link}` is gone\n"),
+            Some(End::Told(TapEnd::Over)) => format!("`{}` has ended\n", runtime_dir.name()),
         };
-        let Capture { packets, missed, foreign, undecided, status, .. } = capture;
-        drop(status);
+        let Counts { packets, missed, foreign, undecided } = counts;
         let foreign = match foreign {
             0 => String::new(),
             _ => format!(", {} left out: not the link type of the first packet", count(foreign)),
@@ -189,12 +176,6 @@ impl Destination {
     }
 }
 
-/// Starts a capture.
-fn start<W: Write>(sink: W, name: &str, snap_length: u32, link_type: LinkType) -> Result<Writer<W>, Error> {
-    let options = WriterOptions { format: OutputFormat::PcapNanoseconds, snap_length, ..WriterOptions::default() };
-    Writer::new(sink, name, options, &[Interface::new(link_type)])
-}
-
 /// The expression, checked with Ethernet, the usual link type.
 fn compile(text: &str) -> Result<Compiler<'_>, CommandError> {
     let mut compiler = Compiler::new(text, Options::default());
@@ -204,102 +185,51 @@ fn compile(text: &str) -> Result<Compiler<'_>, CommandError> {
     }
 }
 
-/// A capture that is being written.
-struct Capture<'f> {
-    packets: u64,
-    missed: u64,
-    /// Packets whose link type differs from that of the first packet, which is that of the file.
-    foreign: u64,
-    filter: Option<Compiler<'f>>,
-    /// Packets of link types to which the expression does not apply.
-    undecided: u64,
-    /// Number of bytes to keep of each packet.
-    snap_length: usize,
+/// Whether a packet matches the expression; nothing if that does not apply to the packet's link type.
+fn is_match(compiler: &mut Compiler<'_>, record: &TapRecord) -> Option<bool> {
+    let link_type = filter::LinkType::from_number(record.link_type).ok()?;
+    let compiled = compiler.get(link_type).ok()?;
+    Some(compiled.matches(&record.bytes, record.length))
+}
+
+/// A capture file, and a line about it on the terminal.
+struct FileSink {
+    file: CaptureFile<File>,
     status: Status,
 }
 
-/// Asks for the next frame. Without one, the run is over.
-fn next(stream: &mut impl Read) -> Frame {
-    Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over))
+impl Sink for FileSink {
+    type Error = Error;
+
+    fn take(&mut self, record: TapRecord) -> Result<Taken, Error> {
+        self.file.take(record)
+    }
+
+    fn pause(&mut self, counts: &Counts) -> Result<(), Error> {
+        self.file.pause(counts)?;
+        let Counts { packets, missed, .. } = *counts;
+        self.status.update(|| format!("{} captured, {} missed", plural(packets, "packet"), count(missed)));
+        Ok(())
+    }
 }
 
-impl Capture<'_> {
-    /// Whether a packet matches the expression, if there is one.
-    fn is_wanted(&mut self, record: &TapRecord) -> bool {
-        let Some(compiler) = &mut self.filter else { return true };
-        let link_type = filter::LinkType::from_number(record.link_type).ok();
-        let Some(compiled) = link_type.and_then(|link_type| compiler.get(link_type).ok()) else {
-            self.undecided += 1;
-            return false;
-        };
-        compiled.matches(&record.bytes, record.length)
+/// A line for each packet.
+struct LineSink<'a, W: Write> {
+    out: W,
+    arguments: &'a Arguments,
+}
+
+impl<W: Write> Sink for LineSink<'_, W> {
+    type Error = io::Error;
+
+    fn take(&mut self, mut record: TapRecord) -> io::Result<Taken> {
+        record.bytes.truncate(self.arguments.snap_length as usize);
+        writeln!(self.out, "{}", line(&record, self.arguments))?;
+        Ok(Taken::Kept)
     }
 
-    /// Writes up to this number of packets. The first one sets the file's link type; without packets it is Ethernet.
-    fn write<W: Write>(
-        &mut self,
-        connection: &mut Connection,
-        start: impl FnOnce(LinkType) -> Result<Writer<W>, Error>,
-        most: Option<u64>,
-    ) -> Result<TapEnd, Error> {
-        let stream = connection.stream(None);
-        let mut frame = next(stream);
-        while let Frame::Missed(so_far) = frame {
-            self.missed = so_far;
-            frame = next(stream);
-        }
-        let of_file = if let Frame::Packet(first) = &frame { LinkType(first.link_type) } else { LinkType::ETHERNET };
-        let mut writer = start(of_file)?;
-        while most.is_none_or(|most| self.packets < most) {
-            match frame {
-                Frame::Packet(TapRecord { link_type, .. }) if LinkType(link_type) != of_file => self.foreign += 1,
-                Frame::Packet(ref record) if !self.is_wanted(record) => {}
-                Frame::Packet(TapRecord { at: timestamp, length: original_length, bytes: data, .. }) => {
-                    let data = &data[..data.len().min(self.snap_length)];
-                    writer.write(&Record { data, timestamp, original_length, interface: 0 })?;
-                    self.packets += 1;
-                }
-                Frame::Missed(so_far) => self.missed = so_far,
-                Frame::End(why) => return writer.flush().map(|()| why),
-            }
-            if most == Some(self.packets) {
-                break;
-            }
-            if stream.buffer().is_empty() {
-                // The queue is empty: show the packets so far.
-                writer.flush()?;
-                self.show();
-            }
-            frame = next(stream);
-        }
-        writer.flush().map(|()| TapEnd::Requested)
-    }
-
-    /// Prints a line for each packet, up to this number, without delay.
-    fn print(&mut self, connection: &mut Connection, arguments: &Arguments) -> io::Result<TapEnd> {
-        let stream = connection.stream(None);
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        while arguments.count.is_none_or(|most| self.packets < most) {
-            if stream.buffer().is_empty() {
-                out.flush()?;
-            }
-            match next(stream) {
-                Frame::Packet(ref record) if !self.is_wanted(record) => {}
-                Frame::Packet(mut record) => {
-                    record.bytes.truncate(self.snap_length);
-                    self.packets += 1;
-                    writeln!(out, "{}", line(&record, arguments))?;
-                }
-                Frame::Missed(so_far) => self.missed = so_far,
-                Frame::End(why) => return out.flush().map(|()| why),
-            }
-        }
-        out.flush().map(|()| TapEnd::Requested)
-    }
-
-    fn show(&mut self) {
-        let Capture { packets, missed, status, .. } = self;
-        status.update(|| format!("{} captured, {} missed", plural(*packets, "packet"), count(*missed)));
+    fn pause(&mut self, _: &Counts) -> io::Result<()> {
+        self.out.flush()
     }
 }
 

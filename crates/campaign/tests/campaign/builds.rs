@@ -1,7 +1,6 @@
 //! Comparisons of two builds: revisions of real repositories, working trees, and finished programs.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use bellows_campaign::{
     CompareError, CompareOptions, Comparison, ExecuteError, Folders, Info, Journal, Loaded, LocalExecutor, Observer,
     PairConclusion, Plan, Progress, Row, RunId, Stop, build_versions, load, run,
 };
-use bellows_testkit::programs::has_program;
+use bellows_testkit::programs::{self, has_program};
 use bellows_testkit::scratch::TempDir;
 use bellows_testkit::{eventually, scratch};
 
@@ -134,9 +133,7 @@ impl Project {
     fn program(&self, name: &str, speed: u32) -> PathBuf {
         let path = self.folder.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, format!("#!/bin/sh\necho took $(( {speed} + $1 % 3 ))\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path
+        programs::script(path, &format!("#!/bin/sh\necho took $(( {speed} + $1 % 3 ))\n"))
     }
 }
 
@@ -365,9 +362,7 @@ fn finished_programs_and_folders_are_compared() {
 
     // A program that is several keeps the name by which it is called.
     let names = ["100", "90"].map(|name| project.folder.join(name));
-    let all = project.folder.join("all");
-    fs::write(&all, "#!/bin/sh\necho took $(( $(basename \"$0\") + $1 % 3 ))\n").unwrap();
-    fs::set_permissions(&all, fs::Permissions::from_mode(0o755)).unwrap();
+    programs::script(project.folder.join("all"), "#!/bin/sh\necho took $(( $(basename \"$0\") + $1 % 3 ))\n");
     names.iter().for_each(|name| std::os::unix::fs::symlink("all", name).unwrap());
     fs::remove_dir_all(project.results()).unwrap();
     let found = project.compare([names[0].to_str(), names[1].to_str()]);

@@ -10,7 +10,7 @@ use bellows_campaign::{
     ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, Progress, Row, RunError, RunId, Stop,
     Summary, run,
 };
-use bellows_testkit::{eventually, scratch};
+use bellows_testkit::{eventually, programs, scratch};
 
 use crate::support::{campaign, go_on, long, processes_with, rows, shell, watch};
 
@@ -296,12 +296,9 @@ fn runs_can_be_made_elsewhere() {
 
 #[test]
 fn commands_start_in_the_folder_of_the_file() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = scratch();
     fs::create_dir(folder.path().join("programs")).unwrap();
-    let program =
-        bellows_testkit::scratch::write(&folder, "programs/bench", "#!/bin/sh\ntest -e bench && echo score=4\n");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    programs::script(folder.path().join("programs/bench"), "#!/bin/sh\ntest -e bench && echo score=4\n");
     let text = "name = 'x'\nfolder = 'programs'\ncommand = ['./bench']\n[factors]\na = [1]\n\
                 [score]\npattern = 'score=(?<x>.)'\nunit = '1'\n";
     let file = bellows_testkit::scratch::write(&folder, "file.toml", text);

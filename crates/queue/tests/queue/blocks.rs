@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_campaign::{Journal, LocalExecutor, Observer, Progress, Row, RunId, Stop, load, register, run, verdicts};
+use bellows_sys::calendar;
 use bellows_testkit::eventually;
 use bellows_testkit::programs::{self, has_program};
 
@@ -178,11 +179,11 @@ fn clocks_that_are_an_hour_off_change_nothing() {
     assert!(!trial.logs().contains("was given to another worker"), "{}", trial.logs());
     // Starts are in the coordinator's clock.
     for row in &rows {
-        let start = bellows_campaign::time::microseconds(&row.start).unwrap() as f64 / 1e6;
+        let start = calendar::microseconds(&row.start).unwrap() as f64 / 1e6;
         assert!((before - 1.0..after + 1.0).contains(&start), "{} {before} {after}", row.start);
     }
     // What can confirm the hypothesis started after it, by the worker's knowledge or by the coordinator's clock.
-    let microseconds = |time: &str| bellows_campaign::time::microseconds(time).unwrap();
+    let microseconds = |time: &str| calendar::microseconds(time).unwrap();
     let is_later = |row: &Row| row.known.is_some() || microseconds(&row.start) > microseconds(&record.time);
     let later = rows[record.rows..].iter().filter(|row| is_later(row)).count();
     let verdict = &verdicts(&trial.results, &campaign).unwrap()[0];

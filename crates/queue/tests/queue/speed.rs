@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{Journal, LocalExecutor, Row, Stop, load, read_rows, run};
+use bellows_sys::calendar;
 use bellows_testkit::eventually;
 
 use crate::support::{NatsServer, Trial};
 
 /// When the run of a row started and ended, in seconds.
 fn span(row: &Row) -> (f64, f64) {
-    let start = bellows_campaign::time::microseconds(&row.start).unwrap() as f64 / 1e6;
+    let start = calendar::microseconds(&row.start).unwrap() as f64 / 1e6;
     (start, start + row.seconds)
 }
 
