@@ -29,6 +29,7 @@
 //! | `model` | the contents of a report |
 //! | `draw` | draws them as SVG |
 //! | `pictures`, `page`, `text` | a report as pictures, as a page, and as text |
+//! | `versions` | a comparison of two versions as a picture |
 //! | `axis`, `words` | axes with round numbers; numbers and labels as text |
 #![forbid(unsafe_code)]
 
@@ -48,6 +49,7 @@ mod source;
 mod table;
 mod tally;
 mod text;
+mod versions;
 mod words;
 
 pub use axis::{Axis, Mark};

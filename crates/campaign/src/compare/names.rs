@@ -41,6 +41,12 @@ impl Names {
         levels.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 
+    /// The combination, and the score as far as it has others.
+    pub(super) fn whole(&self, compared: &Compared) -> String {
+        let words = [self.levels(&compared.levels), self.score(compared)];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
     /// The name of a score within its combination.
     pub(super) fn score(&self, compared: &Compared) -> String {
         let short = self.short.get(&(compared.levels.clone(), compared.score.clone()));

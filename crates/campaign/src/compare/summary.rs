@@ -55,6 +55,12 @@ impl fmt::Display for Comparison {
 }
 
 impl Comparison {
+    /// A short name of each result, in their order.
+    pub fn names(&self) -> Vec<String> {
+        let names = Names::new(&self.results);
+        self.results.iter().map(|compared| names.whole(compared)).collect()
+    }
+
     /// The answer in a line, the results that matter, and how sharp the others are.
     fn summarise(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "{}", self.answer())?;
@@ -62,9 +68,7 @@ impl Comparison {
         let mut told: Vec<&Compared> = self.results.iter().filter(|it| self.is_told(it)).collect();
         told.sort_by(|one, other| rank(one).cmp(&rank(other)).then(size(other).total_cmp(&size(one))));
         for compared in told {
-            let words = [names.levels(&compared.levels), names.score(compared)];
-            let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
-            self.describe(compared, &words.join(" "), formatter)?;
+            self.describe(compared, &names.whole(compared), formatter)?;
         }
         let of = |wanted: Conclusion| -> Vec<&Compared> {
             let others = self.results.iter().filter(|it| it.conclusion == wanted && !self.is_told(it));
@@ -86,8 +90,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// How many results there are of each kind.
-    fn answer(&self) -> String {
+    /// How many results there are of each kind, in a line.
+    pub fn answer(&self) -> String {
         let counted = |conclusion: Conclusion| {
             let found: Vec<&Compared> = self.results.iter().filter(|it| it.conclusion == conclusion).collect();
             let what = match conclusion {

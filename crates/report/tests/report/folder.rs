@@ -52,7 +52,7 @@ fn make_runs(file: &Path, folder: &Path) {
     make_runs_of(&load(file).unwrap_or_else(|error| panic!("{error}")), folder);
 }
 
-fn make_runs_of(loaded: &Loaded, folder: &Path) {
+pub fn make_runs_of(loaded: &Loaded, folder: &Path) {
     let mut journal = Journal::open(folder, &loaded.campaign, &loaded.text).unwrap();
     let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).unwrap().with_journal(&journal);
     run(&mut journal, &mut executor, &Stop::new().unwrap(), &mut ()).unwrap();

@@ -2,10 +2,28 @@
 
 use std::collections::HashMap;
 
-use bellows_report::{Options, Report, ReportError};
+use bellows_report::{Options, Picture, Report, ReportError};
 use unicode_width::UnicodeWidthStr;
 
 use crate::data::{CONFIGS, document, report, shapes, source};
+
+/// Checks that a picture has only what it may have.
+pub fn assert_is_well_formed(shape: &str, picture: &Picture) {
+    let parsed = roxmltree::Document::parse(&picture.svg);
+    let document = parsed.unwrap_or_else(|error| panic!("{shape}, {}: {error}", picture.name));
+    let root = document.root_element();
+    assert_eq!(root.tag_name().name(), "svg");
+    let known = ["svg", "title", "style", "rect", "text", "path", "g", "circle"];
+    for node in document.descendants().filter(roxmltree::Node::is_element) {
+        assert!(known.contains(&node.tag_name().name()), "{shape}: {node:?}");
+        for attribute in node.attributes() {
+            let value = attribute.value();
+            let is_geometry = !matches!(attribute.name(), "class" | "role" | "aria-label");
+            assert!(!is_geometry || !value.contains("NaN") && !value.contains("inf"), "{shape}: {attribute:?}");
+            assert!(!value.contains("http"), "{shape}: {attribute:?}");
+        }
+    }
+}
 
 #[test]
 fn every_picture_is_well_formed() {
@@ -13,20 +31,7 @@ fn every_picture_is_well_formed() {
         let pictures = report(&text).pictures();
         let mut names = HashMap::new();
         for picture in &pictures {
-            let parsed = roxmltree::Document::parse(&picture.svg);
-            let document = parsed.unwrap_or_else(|error| panic!("{shape}, {}: {error}", picture.name));
-            let root = document.root_element();
-            assert_eq!(root.tag_name().name(), "svg");
-            let known = ["svg", "title", "style", "rect", "text", "path", "g", "circle"];
-            for node in document.descendants().filter(roxmltree::Node::is_element) {
-                assert!(known.contains(&node.tag_name().name()), "{shape}: {node:?}");
-                for attribute in node.attributes() {
-                    let value = attribute.value();
-                    let is_geometry = !matches!(attribute.name(), "class" | "role" | "aria-label");
-                    assert!(!is_geometry || !value.contains("NaN") && !value.contains("inf"), "{shape}: {attribute:?}");
-                    assert!(!value.contains("http"), "{shape}: {attribute:?}");
-                }
-            }
+            assert_is_well_formed(shape, picture);
             assert!(names.insert(picture.name.clone(), ()).is_none(), "{shape}: {} twice", picture.name);
             let is_plain = picture.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
             assert!(is_plain, "{}", picture.name);

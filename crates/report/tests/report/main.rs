@@ -6,3 +6,4 @@ mod folder;
 mod forms;
 mod machines;
 mod unbalanced;
+mod versions;

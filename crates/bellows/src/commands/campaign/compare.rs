@@ -8,10 +8,12 @@ use bellows_campaign::{
     run,
 };
 use bellows_inspect::text::sanitize;
+use bellows_report::Picture;
 use clap::Args;
 use serde_json::json;
 
 use super::observer::{Printer, stop_at_signals};
+use super::report::{check_output, write};
 use super::{Place, execute_error, journal_error, run_error, say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
@@ -52,6 +54,9 @@ pub struct Arguments {
     /// The folder of builds [default: beside FILE, with its name and .builds]
     #[arg(long, value_name = "FOLDER")]
     builds: Option<PathBuf>,
+    /// Draw all intervals as SVG to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
@@ -60,10 +65,14 @@ pub struct Arguments {
 const EXAMPLES: &str = "Examples:
   bellows campaign compare release.toml
   bellows campaign compare release.toml v1.2 . --repeats 10 --margin 2%
-  bellows campaign compare sizes.toml ./old/program ./new/program --fail-if-slower";
+  bellows campaign compare sizes.toml ./old/program ./new/program --fail-if-slower
+  bellows campaign compare release.toml v1.2 . --svg release.svg";
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        if let Some(path) = &self.svg {
+            check_output(path, &self.place.file)?;
+        }
         let (mut loaded, folder) = (self.place.load_own()?, self.place.folder());
         let builds = self.builds.clone().unwrap_or_else(|| self.place.file.with_extension("builds"));
         let stop = stop_at_signals()?;
@@ -84,6 +93,9 @@ impl Execute for Arguments {
         let comparison = Comparison::read(&folder, &loaded.campaign, &options).map_err(compare_error)?;
         if interrupted {
             say(&format!("{} of {} runs are made; the same command goes on", shown(done), shown(all)));
+        }
+        if let Some(path) = &self.svg {
+            write(path, &Picture::of_comparison(&comparison).svg)?;
         }
         let text = match self.json {
             true => format!("{:#}\n", json!(comparison)),

@@ -1,12 +1,12 @@
 //! `bellows campaign report`.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellows_campaign::is_results_file;
 use bellows_report::{Options, Picture, Report, ReportError, Source};
+use bellows_sys::atomic_file;
 use clap::Args;
 use serde_json::json;
 
@@ -89,37 +89,26 @@ fn write_pictures(folder: &Path, pictures: &[Picture]) -> Result<(), CommandErro
 }
 
 /// Refuses to write over what the report is of.
-fn check_output(path: &Path, input: &Path) -> Result<(), CommandError> {
+pub(super) fn check_output(path: &Path, input: &Path) -> Result<(), CommandError> {
     let is_input = path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path));
     let what = match is_input {
         true => "what the report is of",
         false if is_results_file(path) => "a file of a results folder",
         false => return Ok(()),
     };
-    Err(CommandError::Usage(format!("{} is {what}; choose another file for the page", path.display())))
+    Err(CommandError::Usage(format!("{} is {what}; choose another file", path.display())))
 }
 
 /// Writes a file, whole or not at all, and says so.
-fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     // A device or a link is written to, and not replaced.
     let is_other = fs::symlink_metadata(path).is_ok_and(|known| !known.is_file());
-    let written = if is_other { fs::write(path, text) } else { replace(path, text) };
+    let written = if is_other { fs::write(path, text) } else { atomic_file::write(path, text.as_bytes(), None) };
     written.map_err(|error| {
         CommandError::Usage(format!("cannot write {}: {error}; choose another file", path.display()))
     })?;
     say(&format!("wrote {}", path.display()));
     Ok(())
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let replaced = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    replaced
 }
 
 fn report_error(error: ReportError) -> CommandError {
