@@ -41,7 +41,8 @@
 //! | `bellows bench prefetch` | what look-ahead is worth to the nodes of a router |
 //! | `bellows bench reload` | how long a reload takes, and how long packets wait for it |
 //! | `bellows bench router` | what the nodes of a router cost a packet |
-//! | `bellows bench vring` | the cost per packet of a virtio-net ring, for each of its options |
+//! | `bellows bench scrape` | whether scraped counters slow the engine |
+//! | `bellows bench vring` | the cost per packet of a virtio-net ring, by its options |
 //! | `bellows bench workers` | what two workers carry, compared with two processes |
 //! | `bellows appbench` | an app's cost per packet, and its causes |
 //! | `bellows breathsim` | the cost of a breath under each schedule, idle and busy |

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bellows_apps::registry;
 use bellows_config::{Configure, Context, Overrides, load_str};
 use bellows_engine::Network;
+use bellows_observe::SearchPath;
 
 use crate::report::BenchError;
 use crate::workers::fail;
@@ -58,7 +59,7 @@ impl Text {
     }
 }
 
-/// A folder for sockets, removed on drop.
+/// A folder for sockets or counters, removed on drop.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -67,7 +68,21 @@ impl Folder {
     /// # Errors
     /// [`BenchError::Folder`].
     pub(crate) fn new(bench: &str) -> Result<Folder, BenchError> {
-        let folder = std::env::temp_dir().join(format!("bellows-{bench}-{}", std::process::id()));
+        Folder::within(&std::env::temp_dir(), bench)
+    }
+
+    /// A new folder where engines have their counters: on tmpfs, or wherever this user has chosen.
+    ///
+    /// # Errors
+    /// [`BenchError::Folder`].
+    pub(crate) fn beside_counters(bench: &str) -> Result<Folder, BenchError> {
+        let own = SearchPath::current().own;
+        let found = own.iter().filter_map(|path| path.parent()).find_map(|path| Folder::within(path, bench).ok());
+        found.map_or_else(|| Folder::new(bench), Ok)
+    }
+
+    fn within(path: &Path, bench: &str) -> Result<Folder, BenchError> {
+        let folder = path.join(format!("bellows-{bench}-{}", std::process::id()));
         match std::fs::create_dir(&folder) {
             Ok(()) => Ok(Folder(folder)),
             Err(error) => Err(BenchError::Folder(folder, error)),

@@ -78,13 +78,30 @@ pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
     task: impl Fn(usize, usize) -> T,
     observer: &mut dyn Observer,
 ) -> Result<Answers<A>, ProcessError> {
+    let program = this_program()?;
+    let command = |_| {
+        let mut command = Command::new(&program);
+        command.args(arguments);
+        command
+    };
+    take_turns_by(command, tasks, processes, task, observer)
+}
+
+/// [`take_turns_with`] in processes that `command` starts. It gets the number of the process.
+pub(crate) fn take_turns_by<T: Serialize, A: DeserializeOwned>(
+    command: impl Fn(usize) -> Command,
+    tasks: usize,
+    processes: usize,
+    task: impl Fn(usize, usize) -> T,
+    observer: &mut dyn Observer,
+) -> Result<Answers<A>, ProcessError> {
     let mut answers: Vec<Vec<A>> = (0..tasks).map(|_| Vec::new()).collect();
     let mut machine = None;
     let all = tasks * processes;
     for number in 0..all {
         observer.progress(number, all);
         let (round, index) = (number / tasks, number % tasks);
-        match ask(arguments, &task(index, round), observer) {
+        match converse(&mut command(number), &task(index, round), observer) {
             Ok((answer, found)) => {
                 answers[index].push(answer);
                 machine.get_or_insert(found);

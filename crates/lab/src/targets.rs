@@ -11,7 +11,10 @@ use crate::report::Measurement;
 
 /// The labels of a judged figure.
 const TARGET: &str = "target";
-const VERDICT: &str = "verdict";
+pub(crate) const VERDICT: &str = "verdict";
+
+/// The verdict about an interval that neither keeps nor breaks its target, or that there are too few processes for.
+pub(crate) const UNDECIDED: &str = "undecided";
 
 /// A bound that a figure should keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +22,8 @@ pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
     Within(f64, f64),
+    /// The interval holds the first number, and extends at most the second to each side.
+    Unchanged(f64, f64),
 }
 
 impl fmt::Display for Target {
@@ -27,6 +32,7 @@ impl fmt::Display for Target {
             Target::AtMost(bound) => write!(formatter, "at most {bound}"),
             Target::AtLeast(bound) => write!(formatter, "at least {bound}"),
             Target::Within(low, high) => write!(formatter, "{low}–{high}"),
+            Target::Unchanged(value, half_width) => write!(formatter, "{value} ± {half_width}"),
         }
     }
 }
@@ -34,21 +40,29 @@ impl fmt::Display for Target {
 impl Target {
     /// Labels a figure of some processes with the target and with whether its interval keeps it.
     pub(crate) fn judge(self, measurement: Measurement, processes: usize) -> Measurement {
-        let Measurement { low, high, .. } = measurement;
-        let (bottom, top) = match self {
-            Target::AtMost(bound) => (f64::NEG_INFINITY, bound),
-            Target::AtLeast(bound) => (bound, f64::INFINITY),
-            Target::Within(bottom, top) => (bottom, top),
-        };
-        let verdict = match () {
-            () if processes < ENOUGH => "undecided",
-            () if bottom <= low && high <= top => "holds",
-            () if high < bottom || top < low => "fails",
-            () => "undecided",
-        };
+        let verdict = self.verdict(measurement.low, measurement.high, processes);
         let mut labels = measurement.labels;
         labels.extend([(TARGET.to_owned(), json!(self.to_string())), (VERDICT.to_owned(), json!(verdict))]);
         Measurement { labels, ..measurement }
+    }
+
+    /// Whether an interval from some processes keeps the target: `holds`, `fails` or `undecided`.
+    pub(crate) fn verdict(self, low: f64, high: f64, processes: usize) -> &'static str {
+        let (keeps, breaks) = match self {
+            Target::AtMost(bound) => (high <= bound, low > bound),
+            Target::AtLeast(bound) => (low >= bound, high < bound),
+            Target::Within(bottom, top) => (bottom <= low && high <= top, high < bottom || top < low),
+            Target::Unchanged(value, half_width) => {
+                let holds_value = (low..=high).contains(&value);
+                (holds_value && (high - low) / 2.0 <= half_width, !holds_value)
+            }
+        };
+        match () {
+            () if processes < ENOUGH => UNDECIDED,
+            () if keeps => "holds",
+            () if breaks => "fails",
+            () => UNDECIDED,
+        }
     }
 }
 
@@ -82,14 +96,14 @@ pub(crate) fn conclusions(results: &[Measurement]) -> Vec<String> {
                         "commit",
                         "phase",
                     ];
-                    let labels =
-                        conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
-                    format!("{} {labels} ({:.3} – {:.3})", result.case, result.low, result.high)
+                    let labels = conditions.iter().filter_map(|label| text(result, label));
+                    let name = std::iter::once(result.case.clone()).chain(labels).collect::<Vec<_>>().join(" ");
+                    format!("{name} ({:.3} – {:.3})", result.low, result.high)
                 })
                 .collect()
         };
         let mut sentence = format!("{what}, {target}: {} of {} hold", with("holds").len(), results.len());
-        for verdict in ["fails", "undecided"] {
+        for verdict in ["fails", UNDECIDED] {
             let found = with(verdict);
             if !found.is_empty() {
                 sentence += &format!("; {verdict}: {}", found.join(", "));
@@ -147,6 +161,15 @@ mod tests {
             assert_eq!([low, across, high].map(|values| verdict(target, &values)), verdicts, "{target}");
         }
         assert_eq!(verdict(Target::AtMost(2.0), &low[..5]), "undecided", "too few processes have no interval");
+    }
+
+    #[test]
+    fn nothing_has_changed_if_a_narrow_interval_holds_the_value() {
+        let verdict = |low, high, processes| Target::Unchanged(1.0, 0.01).verdict(low, high, processes);
+        assert_eq!([verdict(0.995, 1.004, 6), verdict(1.0, 1.019, 6), verdict(0.985, 1.0, 6)], ["holds"; 3]);
+        assert_eq!([verdict(0.989, 1.012, 6), verdict(0.5, 2.0, 6), verdict(0.995, 1.004, 5)], ["undecided"; 3]);
+        assert_eq!([verdict(0.99, 0.999, 6), verdict(1.001, 1.002, 6), verdict(0.5, 0.9, 6)], ["fails"; 3]);
+        assert_eq!(Target::Unchanged(1.0, 0.01).to_string(), "1 ± 0.01");
     }
 
     #[test]

@@ -500,6 +500,12 @@ impl Observer {
         (!self.slab.is_superseded()).then_some(reading)
     }
 
+    /// The packets sent into a link so far, by its position in the directory; 0 if there is none. No other counter is
+    /// read, so the engine keeps the others in its caches.
+    pub fn link_packets(&self, position: usize) -> u64 {
+        self.slab.directory.links.get(position).map_or(0, |entry| self.slab.get(entry.cell + link::PACKETS))
+    }
+
     /// The directory of the counters.
     pub fn directory(&self) -> &Directory {
         &self.slab.directory

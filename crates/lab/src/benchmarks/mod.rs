@@ -24,6 +24,7 @@ benchmarks! {
         Prefetch(prefetch),
         Reload(reload),
         Router(router),
+        Scrape(scrape),
         Vring(vring),
         Workers(workers),
     }

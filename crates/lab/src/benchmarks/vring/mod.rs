@@ -77,7 +77,7 @@ fn option_names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().map(|(name, _)| *name)
 }
 
-/// Measure the cost per packet of a virtio-net ring, for each of its options
+/// Measure the cost per packet of a virtio-net ring, by its options
 ///
 /// A driver and a device share memory in one process. The driver makes a batch available, and the device's single call
 /// for it is timed; the driver's work is not counted. Cases: rx, packets to the driver, including freeing them as the
