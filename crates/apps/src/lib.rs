@@ -15,6 +15,8 @@
 mod access_rules;
 mod capacity;
 mod claims;
+#[cfg(test)]
+mod event_log;
 mod forwarding;
 mod headers;
 mod icmp_error;

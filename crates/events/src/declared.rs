@@ -217,6 +217,45 @@ events! { 'a
         /// The interface, or the name of the pseudowire.
         port: &'a str,
     }
+    /// A key of an IPsec pair has reached its soft limit, and is to be replaced. Once for each key.
+    KeyExpiring = "key-expiring", Warn, None => {
+        /// The app.
+        app: &'a str,
+        /// The pair.
+        pair: &'a str,
+        /// What the key is for: `inbound` or `outbound`.
+        direction: &'a str,
+        /// The security parameters index.
+        spi: u64,
+        /// What has reached its limit: `packets`, `bytes` or `time`.
+        limit: &'a str,
+    }
+    /// A station has moved between ports of a bridge more often than `max_moves` allows, and stays at one for a time:
+    /// perhaps there is a loop. At most one event in ten seconds for each table of addresses.
+    StationMoving = "station-moving", Warn, None => {
+        /// The bridge that has noticed it.
+        app: &'a str,
+        /// The station's Ethernet address.
+        address: &'a str,
+        /// The VLAN, in a bridge with VLANs.
+        vlan: Option<u64>,
+        /// The port where it stays.
+        port: &'a str,
+        /// The port where it has appeared as well.
+        other_port: &'a str,
+    }
+    /// Another station has claimed an IP address of a router. While it goes on, there is one event in ten minutes for
+    /// each address.
+    DuplicateAddress = "duplicate-address", Warn, None => {
+        /// The app.
+        app: &'a str,
+        /// The interface that has the address.
+        interface: &'a str,
+        /// The address.
+        address: &'a str,
+        /// The Ethernet address of the station.
+        station: &'a str,
+    }
     /// A worker has not been seen outside of an app for two seconds, or takes no breaths.
     WorkerStalled = "worker-stalled", Warn, None => {
         /// The worker, if there are several.

@@ -9,11 +9,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use bellows_events::{
-    Content, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, rfc3339,
-};
+use bellows_events::{Content, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing};
 use bellows_observe::{EventFiles, EventStamp, RuntimeDir};
-use bellows_sys::clock;
+use bellows_sys::{calendar, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -131,7 +129,7 @@ impl News {
                 let now = clock::unix_ns();
                 let fields = json!({ "of": network, "events": missing.events, "damaged_lines": missing.damaged_lines });
                 json!({
-                    "network": network, "user": user, "time": rfc3339(now), "id": null, "time_ns": now,
+                    "network": network, "user": user, "time": calendar::with_microseconds(now), "id": null, "time_ns": now,
                     "level": EventsMissing::INFO.level.name(), "event": EventsMissing::INFO.name,
                     "message": in_words(*missing), "pid": null, "fields": fields,
                 })
@@ -218,6 +216,26 @@ impl EventWatch {
     }
 }
 
+/// Follows the events of one network.
+#[derive(Default)]
+pub struct NetworkEvents {
+    histories: BTreeMap<PathBuf, History>,
+}
+
+impl NetworkEvents {
+    /// What is new in the network's files, with the time of each in nanoseconds since the Unix epoch: at the first call
+    /// all events that it has kept. `crashed` is the process of its run if that was found to have crashed.
+    pub fn poll(&mut self, files: &[EventFiles], crashed: Option<u32>) -> Vec<(u64, News)> {
+        let mut news = Vec::new();
+        for files in files {
+            news.extend(self.histories.entry(files.place()).or_default().poll(files, crashed, false));
+        }
+        self.histories.retain(|place, _| files.iter().any(|files| files.place() == *place));
+        news.sort_by_key(|(time_ns, _)| *time_ns);
+        news
+    }
+}
+
 /// A run whose process has ended without ending it.
 struct CrashedRun {
     name: String,
@@ -252,7 +270,9 @@ impl History {
         let news = |(time_ns, item): (u64, Item)| {
             let (network, user) = (network.clone(), user.clone());
             let news = match item {
-                Item::Event(event) => News::Event(Occurrence { network, user, time: rfc3339(time_ns), event }),
+                Item::Event(event) => {
+                    News::Event(Occurrence { network, user, time: calendar::with_microseconds(time_ns), event })
+                }
                 Item::Missing(missing) => News::Missing { network, user, missing },
             };
             (time_ns, news)
@@ -422,6 +442,12 @@ mod tests {
         writer.write(event("started", "left", "eth0", 1)).unwrap();
         let mut watch = EventWatch::new(vec![runtime_dir.name()], 0);
         assert_eq!((watch.poll(false).len(), watch.poll(false).len(), watch.histories.len()), (1, 0, 1));
+        let (mut of_one, all) = (NetworkEvents::default(), [files.clone()]);
+        let times = |news: Vec<(u64, News)>| news.into_iter().map(|(time_ns, _)| time_ns).collect::<Vec<_>>();
+        assert_eq!(
+            [&all[..], &all, &[], &all].map(|files| times(of_one.poll(files, None))),
+            [vec![1], vec![], vec![], vec![1]]
+        );
         fs::remove_file(files.place()).unwrap();
         assert_eq!((watch.poll(false), watch.histories.len()), (Vec::new(), 0));
         runtime_dir.remove().unwrap();

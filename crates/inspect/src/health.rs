@@ -94,6 +94,37 @@ impl Findings {
             apps: sample.counters.apps.iter().map(|counts| counts.name.clone()).collect(),
         }
     }
+
+    /// What makes the network degraded, with the conditions that its process has published, in sentences.
+    fn degradations(&self, conditions: &[Condition]) -> Vec<String> {
+        let failed = self.failed.iter().map(|app| {
+            format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(app))
+        });
+        let imbalances = self.imbalances.iter().map(|imbalance| sanitize(&imbalance.to_string()));
+        // A reload may have removed the app of a condition.
+        let conditions = conditions.iter().filter(|condition| self.apps.contains(&condition.app));
+        let conditions = conditions.map(|Condition { condition, app, message, .. }| {
+            sanitize(&format!("{condition} of the app `{app}`: {message}"))
+        });
+        failed.chain(imbalances).chain(conditions).collect()
+    }
+}
+
+/// The problems of the network in a folder, one on each line, for reports of its counters: the state of its process and
+/// the counters were read just now. The reasons of a network that is degraded are those of its [`checkup`].
+pub fn problems(runtime_dir: &RuntimeDir, state: State, sample: &Sample) -> String {
+    problems_of(state, sample, &Condition::of(runtime_dir))
+}
+
+fn problems_of(state: State, sample: &Sample, conditions: &[Condition]) -> String {
+    let findings = Findings::of(sample);
+    let first = match state {
+        State::Running => findings.hang.as_ref().map(|hang| format!("hung: {hang}\n")),
+        State::Stopped => Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid))),
+        State::Crashed => Some(networks::last_calls(&sample.counters)),
+    };
+    let degradations = findings.degradations(conditions).into_iter().map(|reason| format!("degraded: {reason}\n"));
+    first.into_iter().chain(degradations).collect()
 }
 
 /// The health of the network in a folder by the state of its process and its counters, which were both read just now.
@@ -122,17 +153,7 @@ pub fn checkup_of(runtime_dir: &RuntimeDir, state: State, findings: Option<Findi
 /// The health by the counters of a process that runs.
 fn judge(findings: &Findings, conditions: &[Condition]) -> Checkup {
     let hang = findings.hang.as_ref().map(Hang::to_string);
-    let failed = findings
-        .failed
-        .iter()
-        .map(|app| format!("the app `{}` has panicked and is no longer called; a reload restarts it", sanitize(app)));
-    let imbalances = findings.imbalances.iter().map(|imbalance| sanitize(&imbalance.to_string()));
-    // A reload may have removed the app of a condition.
-    let conditions = conditions.iter().filter(|condition| findings.apps.contains(&condition.app));
-    let conditions = conditions.map(|Condition { condition, app, message, .. }| {
-        sanitize(&format!("{condition} of the app `{app}`: {message}"))
-    });
-    let degraded: Vec<String> = failed.chain(imbalances).chain(conditions).collect();
+    let degraded = findings.degradations(conditions);
     let health = match (&hang, degraded.is_empty()) {
         (Some(_), _) => Health::Stalled,
         (None, false) => Health::Degraded,
@@ -198,6 +219,26 @@ mod tests {
         let checkup = judge_sample(&sample(0, false, app("active", 0)), &[condition("edge\u{1b}"), condition("gone")]);
         assert_eq!(checkup.health, Health::Degraded);
         assert_eq!(checkup.reasons, ["link-down of the app `edge\u{fffd}`: eth0: no carrier\u{fffd}"]);
+    }
+
+    #[test]
+    fn the_problems_in_reports_are_the_reasons_of_the_health() {
+        let condition = Condition {
+            condition: "app-degraded".to_owned(),
+            app: "edge\u{1b}".to_owned(),
+            port: None,
+            since_ns: 0,
+            last_ns: 0,
+            message: "the disk is full".to_owned(),
+        };
+        let (sample, conditions) = (sample(5, false, app("failed", 3)), [condition]);
+        let reasons = judge_sample(&sample, &conditions).reasons;
+        assert_eq!(reasons.len(), 4);
+        let problems = problems_of(State::Running, &sample, &conditions);
+        let told: Vec<&str> = problems.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+        assert_eq!(told, reasons);
+        let of_stopped = problems_of(State::Stopped, &sample, &conditions);
+        assert_eq!(of_stopped.lines().skip(1).collect::<Vec<_>>(), problems.lines().skip(1).collect::<Vec<_>>());
     }
 
     #[test]

@@ -278,7 +278,7 @@ fn called(worker: Option<&str>) -> String {
 }
 
 /// The apps in which the workers were at the end of a process, one on each line.
-fn last_calls(counters: &Snapshot) -> String {
+pub(crate) fn last_calls(counters: &Snapshot) -> String {
     let several = counters.workers.len() > 1;
     let line = |worker: &WorkerCounts| {
         let app = sanitize(&worker.doing.as_ref()?.app);
@@ -327,22 +327,6 @@ pub fn slow(counters: &Snapshot) -> Option<String> {
     let parts = [part("slow_breaths", "slow breath"), part("standstills", "standstill")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// The problems of a network, one on each line.
-pub fn problems(sample: &Sample, state: State) -> String {
-    let hang = match state {
-        State::Running => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
-        State::Stopped => Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid))),
-        State::Crashed => Some(last_calls(&sample.counters)),
-    };
-    let apps = failed(&sample.counters);
-    let failed = apps.iter().map(|app| {
-        format!("degraded: the app `{}` has panicked and is no longer called; a reload restarts it\n", sanitize(app))
-    });
-    let imbalances = sample.counters.imbalances();
-    let imbalances = imbalances.iter().map(|imbalance| sanitize(&format!("{imbalance}\n")));
-    hang.into_iter().chain(failed).chain(imbalances).collect()
 }
 
 impl Hang {

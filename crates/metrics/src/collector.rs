@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use bellows_inspect::foreign::Allowance;
 use bellows_inspect::health::Health;
 use bellows_observe::layout::account;
 use bellows_observe::{CounterCells, Directory, Histogram, Liveness, RuntimeDir, engine_count, sampled_events};
@@ -14,7 +15,7 @@ use crate::exposition::{Exposition, label};
 use crate::family::Family;
 use crate::format::Format;
 use crate::health::{MachineHealth, NetworkHealth};
-use crate::network::{AppLabels, Counted, MAX_FOREIGN_BYTES, Network, TXDROP, Watched, cut_text, joined};
+use crate::network::{AppLabels, Counted, Network, TXDROP, Watched, cut_text, joined};
 
 /// Reads the counters of all networks of this machine that this user can see, again and again.
 ///
@@ -37,7 +38,7 @@ impl Collector {
     /// much. What is known of those that have ended is forgotten.
     fn networks(&mut self, is_meant: impl Fn(&RuntimeDir) -> bool) -> (Vec<Network>, usize) {
         let mut known = std::mem::take(&mut self.watched);
-        let mut bytes: HashMap<String, usize> = HashMap::new();
+        let mut allowances: HashMap<String, Allowance> = HashMap::new();
         let (mut networks, mut left_out) = (Vec::new(), 0);
         for runtime_dir in RuntimeDir::all() {
             let name = runtime_dir.name();
@@ -46,14 +47,14 @@ impl Collector {
                 self.watched.extend(watched.map(|watched| (name, watched)));
                 continue;
             }
-            let limit = if runtime_dir.is_foreign() { MAX_FOREIGN_BYTES } else { usize::MAX };
-            let bytes = bytes.entry(runtime_dir.user()).or_default();
-            if *bytes >= limit {
+            let new = Allowance::new(runtime_dir.is_foreign());
+            let allowance = allowances.entry(runtime_dir.user()).or_insert(new);
+            if allowance.left() == 0 {
                 left_out += 1;
                 continue;
             }
             let (network, watched) = Network::read(runtime_dir, watched, &*self.is_port);
-            *bytes = bytes.saturating_add(network.counted.as_ref().map_or(0, Counted::bytes));
+            allowance.spend(network.counted.as_ref().map_or(0, Counted::bytes));
             self.watched.extend(watched.map(|watched| (name, watched)));
             networks.push(network);
         }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use bellows_inspect::foreign::Allowance;
 use bellows_inspect::health::{Checkup, checkup_of};
 use bellows_inspect::networks::{self, State};
 use bellows_observe::layout::{account, engine, link};
@@ -15,10 +16,6 @@ use bellows_observe::{
 use crate::exposition::{label, labels};
 use crate::family::Family;
 use crate::health::findings;
-
-/// The bytes of counters and metrics that all networks of another user may have, and each of them alone: those of some
-/// 8,000 apps. What is beyond is left out, so that no user can make a scrape long for all.
-pub(crate) const MAX_FOREIGN_BYTES: usize = 32 << 20;
 
 /// The maximum length of a name in a label, and of a part of a family's name, in bytes. A longer one is cut.
 const MAX_LABEL: usize = 256;
@@ -178,8 +175,8 @@ impl Watched {
         let labels = match last {
             Some(last) if last.reading.has_directory_of(&reading) => last.labels,
             _ => {
-                let is_foreign = self.observer.runtime_dir().is_foreign();
-                let limit = if is_foreign { MAX_FOREIGN_BYTES } else { usize::MAX };
+                // A network alone may have as much as all of its user.
+                let limit = Allowance::new(self.observer.runtime_dir().is_foreign()).left();
                 Rc::new(Labels::of(reading.directory(), label, is_port, limit))
             }
         };

@@ -61,6 +61,9 @@ pub enum NeighbourState {
 }
 
 impl NeighbourState {
+    /// The number of states.
+    const COUNT: usize = NeighbourState::Failed as usize + 1;
+
     /// The name, as `ip neighbour` writes it in lower case.
     pub fn name(self) -> &'static str {
         match self {
@@ -154,7 +157,8 @@ pub struct Neighbours {
     incomplete: usize,
     /// Those that are watched, all of which have entries.
     watched: BTreeSet<NeighbourKey>,
-    failed: usize,
+    /// The number of neighbours in each state.
+    by_state: [usize; NeighbourState::COUNT],
     /// When the last one of the watched neighbours that were to be asked has its turn.
     turn: u64,
     outline: Outline,
@@ -180,7 +184,7 @@ impl Neighbours {
             deadlines: BTreeSet::new(),
             incomplete: 0,
             watched: BTreeSet::new(),
-            failed: 0,
+            by_state: [0; NeighbourState::COUNT],
             turn: 0,
             outline: Outline::new(),
         }
@@ -229,6 +233,11 @@ impl Neighbours {
         self.entries.len()
     }
 
+    /// The number of neighbours in a state.
+    pub fn in_state(&self, state: NeighbourState) -> usize {
+        self.by_state[state as usize]
+    }
+
     /// Whether there are no neighbours.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -245,6 +254,7 @@ impl Neighbours {
         let state = NeighbourState::Permanent;
         let permanent = Entry { state, mac: Some(mac), asked: 0, deadline: u64::MAX, is_awaited: false };
         self.entries.insert(key, permanent);
+        self.by_state[state as usize] += 1;
         self.outline.add(key);
     }
 
@@ -276,10 +286,9 @@ impl Neighbours {
         let entry = self.entries.remove(&key)?;
         self.outline.remove(key, entry.is_awaited);
         self.deadlines.remove(&(entry.deadline, key));
-        match entry.state {
-            NeighbourState::Incomplete if !self.watched.contains(&key) => self.incomplete -= 1,
-            NeighbourState::Failed => self.failed -= 1,
-            _ => {}
+        self.by_state[entry.state as usize] -= 1;
+        if entry.state == NeighbourState::Incomplete && !self.watched.contains(&key) {
+            self.incomplete -= 1;
         }
         entry.mac
     }
@@ -375,10 +384,9 @@ impl Neighbours {
         // Packets go on to wait while the neighbour is asked again.
         let is_awaited = mac.is_none() && self.entries.get(&key).is_some_and(|entry| entry.is_awaited);
         self.remove(key);
-        match state {
-            NeighbourState::Incomplete if !self.watched.contains(&key) => self.incomplete += 1,
-            NeighbourState::Failed => self.failed += 1,
-            _ => {}
+        self.by_state[state as usize] += 1;
+        if state == NeighbourState::Incomplete && !self.watched.contains(&key) {
+            self.incomplete += 1;
         }
         self.entries.insert(key, Entry { state, mac, asked, deadline, is_awaited });
         self.outline.add(key);

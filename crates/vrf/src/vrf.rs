@@ -22,7 +22,7 @@ pub use stage::{Staged, Swapped};
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, Groups, Path, Route, Size};
@@ -53,6 +53,8 @@ pub struct Vrf {
     next_hops: Mutex<NextHops>,
     /// Neighbours whose Ethernet addresses somebody entered.
     entered: RwLock<HashMap<NeighbourKey, Entered>>,
+    /// The number of these by family.
+    entered_by_family: [AtomicUsize; 2],
     /// How often other next hops were to be watched.
     watch_version: AtomicU64,
 }
@@ -131,6 +133,7 @@ impl Vrf {
             neighbours,
             next_hops: Mutex::new(NextHops::new(readers)),
             entered: RwLock::default(),
+            entered_by_family: Default::default(),
             watch_version: AtomicU64::new(0),
             interfaces,
         };
@@ -412,6 +415,7 @@ mod tests {
 
     use super::*;
     use crate::adjacency::{Adjacency, Kind};
+    use crate::family::IpFamily;
     use crate::interface::InterfaceAddress;
 
     const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 1]);
@@ -683,9 +687,11 @@ mod tests {
             changes.commit().unwrap();
             drop(changes);
             assert_eq!(known(), left);
+            assert_eq!([IpFamily::V4, IpFamily::V6].map(|family| vrf.permanent_of_family(family)), [1, 0]);
         }
         let mut changes = vrf.lock();
         assert!(changes.remove_neighbour(key, Origin::Kernel) && changes.permanent().next().is_none());
+        assert_eq!(vrf.permanent_of_family(IpFamily::V4), 0);
         changes.commit().unwrap();
         drop(changes);
         assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, Kind::Glean);

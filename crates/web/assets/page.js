@@ -190,6 +190,15 @@ const NEWS = {
   degraded: ["degraded", ""],
 };
 
+/// What the page sees that networks keep events of as well.
+const IN_EVENTS = ["running", "restarted", "reloaded", "failed", "slow", "crashed", "ended"];
+
+/// What happened to a network, in the order of time: the events that it has kept, and what the page alone has seen.
+const happenings = live => {
+  const own = live.events.filter(event => !live.kept.length || !IN_EVENTS.includes(event.what));
+  return [...live.kept, ...own].sort((one, other) => one.at - other.at);
+};
+
 /// How long the page says that a network was reloaded.
 const NEWS_TIME = 15000;
 
@@ -638,15 +647,16 @@ const panels = {
 
   eventsBuilt() {
     const list = h("ul", { class: "events" });
-    $("view-events").append(h("p", { class: "faint" }, "What happened to this network while a page was open, the latest first."), list);
+    $("view-events").append(h("p", { class: "faint" }, "What happened to this network, also before this page was opened, the latest first."), list);
     return list;
   },
   events(live, list) {
-    const key = live.events.length + " " + (live.events.length && live.events[live.events.length - 1].at);
+    const all = happenings(live);
+    const key = [live.name, live.kept, live.events].map(part => JSON.stringify(part)).join();
     if (list.dataset.key === key) return;
     list.dataset.key = key;
-    list.replaceChildren(...[...live.events].reverse().map(event => h("li", {},
-      h("span", { class: "number" }, clock(event.at)), h("span", { class: ["crashed", "failed"].includes(event.what) ? "bad" : "" }, event.what), h("span", {}, event.text))));
+    list.replaceChildren(...all.reverse().map(event => h("li", {},
+      h("span", { class: "number" }, clock(event.at)), h("span", { class: event.level === "error" || ["crashed", "failed"].includes(event.what) ? "bad" : "" }, event.what), h("span", {}, event.text))));
   },
 };
 

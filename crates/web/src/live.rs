@@ -87,6 +87,7 @@ pub fn live(network: &Watched) -> Value {
     let mut value = network.identity();
     value["structure"] = json!(format!("{:016x}", network.structure));
     value["events"] = json!(network.events);
+    value["kept"] = json!(network.kept);
     value["history"] = network.history.of_network();
     let Some(sample) = &network.sample else { return value };
     let counters = &sample.counters;

@@ -7,10 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_inspect::accounting::{Accounts, Cost};
+use bellows_inspect::events::{NetworkEvents, News};
+use bellows_inspect::foreign::{self, Allowance};
 use bellows_inspect::health::{self, Checkup};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::text::{count, plural, sanitize};
-use bellows_observe::{AppCounts, LinkCounts, Observer, RuntimeDir, Snapshot, WorkerCounts};
+use bellows_observe::{AppCounts, EventFiles, LinkCounts, Observer, RuntimeDir, Snapshot, WorkerCounts};
 use serde::Serialize;
 
 use crate::history::{AppFigures, Figures, History, LinkFigures};
@@ -36,9 +38,6 @@ const MAX_ENDED: usize = 50;
 /// The maximum length of an event's text, in bytes.
 const MAX_TEXT: usize = 1_000;
 
-/// The maximum size of the counters of all networks of another user, in bytes as [`size`] estimates them.
-const MAX_FOREIGN_SIZE: usize = 32 << 20;
-
 /// What happened to a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Happening {
@@ -48,6 +47,33 @@ pub struct Happening {
     pub what: &'static str,
     /// A sentence without a full stop.
     pub text: String,
+}
+
+/// An event that a network has kept, perhaps before the page was opened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kept {
+    /// Milliseconds since the Unix epoch.
+    pub at: u64,
+    /// The name of the event.
+    pub what: String,
+    /// `error`, `warn` or `info`.
+    pub level: String,
+    /// The message.
+    pub text: String,
+}
+
+impl Kept {
+    fn of(time_ns: u64, news: &News) -> Kept {
+        let json = news.to_json();
+        let text = |key: &str| shortened(json[key].as_str().unwrap_or_default().to_owned());
+        Kept { at: milliseconds(time_ns), what: text("event"), level: text("level"), text: text("message") }
+    }
+}
+
+/// A text that is not too long.
+fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
+    text
 }
 
 /// A network that is watched.
@@ -78,7 +104,11 @@ pub struct Watched {
     /// Where the costs are from: the last and the next to last beginning of a span.
     spans: [Option<Sample>; 2],
     pub history: History,
+    /// What the page has seen itself.
     pub events: VecDeque<Happening>,
+    /// The last events that the network has kept.
+    pub kept: VecDeque<Kept>,
+    event_reader: NetworkEvents,
     /// A number for the apps and links: the same number means the same picture.
     pub structure: u64,
 }
@@ -142,16 +172,21 @@ impl Room {
     fn read(&mut self) {
         let mut found = Vec::new();
         // What may still be kept of each other user.
-        let mut left: HashMap<String, usize> = HashMap::new();
+        let mut left: HashMap<String, Allowance> = HashMap::new();
         for runtime_dir in RuntimeDir::all() {
             let key = (runtime_dir.is_foreign(), runtime_dir.name());
             found.push(key.clone());
             let network = self.networks.entry(key).or_insert_with(|| Watched::new(&runtime_dir));
-            let left = left.entry(network.user.clone()).or_insert(MAX_FOREIGN_SIZE);
+            let left = left.entry(network.user.clone()).or_insert(Allowance::new(network.is_foreign));
             network.read(&runtime_dir, left);
         }
         for (_, network) in self.networks.iter_mut().filter(|(key, _)| !found.contains(key)) {
             network.end();
+        }
+        let mut files: HashMap<String, Vec<EventFiles>> = HashMap::new();
+        EventFiles::all().into_iter().for_each(|of_one| files.entry(of_one.name()).or_default().push(of_one));
+        for network in self.networks.values_mut() {
+            network.read_events(files.get(&network.name).map_or(&[], Vec::as_slice));
         }
         let ended = |(key, network): (&(bool, String), &Watched)| network.state.is_none().then(|| key.clone());
         let ended: Vec<_> = self.networks.iter().filter_map(ended).collect();
@@ -160,8 +195,8 @@ impl Room {
         }
         self.networks.retain(|_, network| {
             let has_ended = network.is_foreign && network.state.is_none();
-            let left = left.entry(network.user.clone()).or_insert(MAX_FOREIGN_SIZE);
-            !has_ended || take(left, network.size)
+            let left = left.entry(network.user.clone()).or_insert(Allowance::new(network.is_foreign));
+            !has_ended || left.take(network.size)
         });
     }
 }
@@ -224,13 +259,6 @@ fn structure(counters: &Snapshot) -> u64 {
     hasher.finish()
 }
 
-/// Takes a size from what is left, if it fits.
-fn take(left: &mut usize, size: usize) -> bool {
-    let rest = left.checked_sub(size);
-    *left = rest.unwrap_or(*left);
-    rest.is_some()
-}
-
 /// An estimate of the memory that counters take, in bytes.
 fn size(counters: &Snapshot) -> usize {
     const ROW: usize = 512;
@@ -280,6 +308,8 @@ impl Watched {
             spans: [None, None],
             history: History::default(),
             events: VecDeque::new(),
+            kept: VecDeque::new(),
+            event_reader: NetworkEvents::default(),
             structure: 0,
         }
     }
@@ -300,12 +330,21 @@ impl Watched {
         self.is_foreign
     }
 
-    fn note(&mut self, what: &'static str, mut text: String) {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
+    fn note(&mut self, what: &'static str, text: String) {
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(Happening { at: now_milliseconds(), what, text });
+        self.events.push_back(Happening { at: now_milliseconds(), what, text: shortened(text) });
+    }
+
+    /// Takes the events that the network has kept since the reading before.
+    fn read_events(&mut self, files: &[EventFiles]) {
+        // As it was before the files are read: a process that has ended writes nothing any more.
+        let crashed = self.pid.filter(|_| self.state == Some(State::Crashed));
+        let news = self.event_reader.poll(files, crashed);
+        let older = news.len().saturating_sub(MAX_EVENTS);
+        self.kept.extend(news.into_iter().skip(older).map(|(time_ns, news)| Kept::of(time_ns, &news)));
+        self.kept.drain(..self.kept.len().saturating_sub(MAX_EVENTS));
     }
 
     /// The run has ended and has removed its folder.
@@ -339,7 +378,7 @@ impl Watched {
     }
 
     /// Reads its state and its counters, of which this size is left at most.
-    fn read(&mut self, runtime_dir: &RuntimeDir, left: &mut usize) {
+    fn read(&mut self, runtime_dir: &RuntimeDir, left: &mut Allowance) {
         let state = networks::state(runtime_dir);
         self.see_run(runtime_dir.pid(), runtime_dir.claimed());
         let before = self.state.replace(state);
@@ -352,7 +391,7 @@ impl Watched {
             _ => {}
         }
         let is_known = before == Some(State::Crashed) && state == State::Crashed && self.sample.is_some();
-        if is_known && take(left, self.size) {
+        if is_known && left.take(self.size) {
             return;
         }
         if self.observer.is_none() && !self.is_too_large {
@@ -376,15 +415,15 @@ impl Watched {
     }
 
     /// Whether counters of another user are not too large. If they are, they are no longer read.
-    fn fits(&mut self, sample: &Sample, left: &mut usize) -> bool {
+    fn fits(&mut self, sample: &Sample, left: &mut Allowance) -> bool {
         if !self.is_foreign {
             return true;
         }
         self.size = size(&sample.counters);
-        if take(left, self.size) {
+        if left.take(self.size) {
             return true;
         }
-        let most = MAX_FOREIGN_SIZE >> 20;
+        let most = foreign::MAX_BYTES >> 20;
         self.problem = Some(format!(
             "its counters are not shown: those of all networks of `{}` have more than {most} MiB; `bellows show {}` \
              prints them",
@@ -527,6 +566,8 @@ pub mod tests {
             spans: [None, None],
             history: History::default(),
             events: VecDeque::new(),
+            kept: VecDeque::new(),
+            event_reader: NetworkEvents::default(),
             structure: 0,
         }
     }
@@ -676,18 +717,20 @@ pub mod tests {
     fn counters_of_another_user_are_limited() {
         let mut network = watched();
         let known = sample(1, 5);
-        let mut left = 0;
+        let mut left = Allowance::new(true);
+        left.spend(foreign::MAX_BYTES);
         assert!(network.fits(&known, &mut left), "those of this user are not");
         network.is_foreign = true;
         let needed = size(&known.counters);
         assert!((1_000..10_000).contains(&needed), "{needed}");
-        left = needed + 10;
-        assert!(network.fits(&known, &mut left) && left == 10);
+        left = Allowance::new(true);
+        left.spend(foreign::MAX_BYTES - needed - 10);
+        assert!(network.fits(&known, &mut left) && left.left() == 10);
         network.take(known.clone(), State::Running);
         let mut named = known.clone();
         named.counters.apps[0].drops.insert("x".repeat(1_000_000), 0);
         assert!(size(&named.counters) > 1_000_000);
-        assert!(!network.fits(&known, &mut left) && left == 10);
+        assert!(!network.fits(&known, &mut left) && left.left() == 10);
         assert!(network.is_too_large && network.sample.is_none());
         assert!(network.problem.as_ref().is_some_and(|problem| problem.contains("32 MiB")), "{:?}", network.problem);
         network.note("slow", "é".repeat(MAX_TEXT));

@@ -1,19 +1,18 @@
 //! What the site asks of engines over their control sockets: only when a person asks the page for it.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
 use bellows_filter::interpret::PacketView;
 use bellows_filter::{ByLinkType, Options};
-use bellows_inspect::control::frame::{Frame, TapEnd};
+use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, ask};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks::{self, Sample, State};
+use bellows_inspect::tap::{CaptureFile, Counts, End, Sink, Taken};
 use bellows_inspect::{InspectError, baseline};
 use bellows_observe::RuntimeDir;
 use serde::Deserialize;
@@ -28,7 +27,7 @@ const MAX_TRACED: usize = 100;
 const MAX_TAPPED: u64 = 100_000;
 
 /// The maximum size of a tap's capture, in bytes.
-const MAX_CAPTURE: usize = 64 << 20;
+const MAX_CAPTURE: u64 = 64 << 20;
 
 /// The maximum duration of a trace or tap, in seconds.
 const MAX_SECONDS: f64 = 60.0;
@@ -133,27 +132,20 @@ pub fn trace(runtime_dir: &RuntimeDir, order: &Trace, client: &Client) -> Result
 }
 
 /// A capture in memory, of limited size.
-#[derive(Clone, Default)]
-struct Bytes(Arc<Mutex<Vec<u8>>>);
+struct Download<'b>(CaptureFile<&'b mut Vec<u8>>);
 
-impl Bytes {
-    fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+impl Download<'_> {
+    fn finish(self) -> Result<(), bellows_capture::Error> {
+        self.0.finish()
     }
 }
 
-impl Write for Bytes {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
+impl Sink for Download<'_> {
+    type Error = bellows_capture::Error;
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn take(&mut self, record: TapRecord) -> Result<Taken, bellows_capture::Error> {
+        let taken = self.0.take(record)?;
+        Ok(if taken == Taken::Kept && self.0.size() >= MAX_CAPTURE { Taken::Last } else { taken })
     }
 }
 
@@ -209,70 +201,31 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Cap
     let deadline = Deadline::after(time, connection.hangup().map_err(|error| failed(&error))?);
     let deadline = deadline.map_err(|error| failed(&error))?;
     client.hang_up_when_gone(connection.hangup().map_err(|error| failed(&error))?);
-    let (mut packets, mut missed, mut left_out) = (0, 0, 0);
-    let stream = connection.stream(Some(time.saturating_add(OBSTACLE_TIMEOUT)));
-    let bytes = Bytes::default();
-    let mut writer: Option<(Writer<Bytes>, u32)> = None;
-    let end = loop {
-        // Without a frame, the run is over.
-        match Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over)) {
-            Frame::Packet(record) => {
-                if let Some(filter) = &filter {
-                    let Some(program) = filter.of(record.link_type) else {
-                        left_out += 1;
-                        continue;
-                    };
-                    let packet = PacketView { bytes: &record.bytes, wire_length: record.length };
-                    if program.decide(packet).first.is_none() {
-                        continue;
-                    }
-                }
-                // The first packet sets the file's link type.
-                let started = match &mut writer {
-                    Some(started) => started,
-                    None => writer.insert((
-                        start(bytes.clone(), record.link_type).map_err(|error| failed(&error))?,
-                        record.link_type,
-                    )),
-                };
-                if started.1 != record.link_type {
-                    left_out += 1;
-                    continue;
-                }
-                let TapRecord { at: timestamp, length: original_length, bytes: data, .. } = &record;
-                let copied = Record { data, timestamp: *timestamp, original_length: *original_length, interface: 0 };
-                started.0.write(&copied).map_err(|error| failed(&error))?;
-                packets += 1;
-                if packets == most {
-                    break "packets";
-                }
-                if bytes.len() >= MAX_CAPTURE {
-                    break "size";
-                }
-            }
-            Frame::Missed(so_far) => missed = so_far,
-            Frame::End(TapEnd::Requested) => break "time",
-            Frame::End(TapEnd::Gone) => break "gone",
-            Frame::End(TapEnd::Over) => break "over",
-        }
+    let is_wanted = |record: &TapRecord| match &filter {
+        None => Some(true),
+        Some(filter) => filter.of(record.link_type).map(|program| {
+            let packet = PacketView { bytes: &record.bytes, wire_length: record.length };
+            program.decide(packet).first.is_some()
+        }),
     };
+    let (mut counts, mut bytes) = (Counts::default(), Vec::new());
+    let mut download = Download(CaptureFile::new(&mut bytes, "the capture", MAX_SNAP));
+    let stream = connection.stream(Some(time.saturating_add(OBSTACLE_TIMEOUT)));
+    let end = counts.read(stream, Some(most), is_wanted, &mut download).map_err(|error| failed(&error))?;
+    download.finish().map_err(|error| failed(&error))?;
     drop(deadline);
     if let Some(reason) = connection.given_up() {
         return Err(InspectError::Failed(format!("no packets come from `{}`: {reason}", runtime_dir.name())));
     }
-    let mut writer = match writer {
-        Some((writer, _)) => writer,
-        None => start(bytes.clone(), LinkType::ETHERNET.0).map_err(|error| failed(&error))?,
+    let end = match end {
+        End::Count => "packets",
+        End::Full => "size",
+        End::Told(TapEnd::Requested) => "time",
+        End::Told(TapEnd::Gone) => "gone",
+        End::Told(TapEnd::Over) => "over",
     };
-    writer.flush().map_err(|error| failed(&error))?;
-    drop(writer);
-    Ok(Captured { bytes: bytes.take(), packets, missed, left_out, end })
-}
-
-fn start(bytes: Bytes, link_type: u32) -> Result<Writer<Bytes>, bellows_capture::Error> {
-    let options =
-        WriterOptions { format: OutputFormat::PcapNanoseconds, snap_length: MAX_SNAP, ..WriterOptions::default() };
-    Writer::new(bytes, "the capture", options, &[Interface::new(LinkType(link_type))])
+    let Counts { packets, missed, foreign, undecided } = counts;
+    Ok(Captured { bytes, packets, missed, left_out: foreign + undecided, end })
 }
 
 /// Starts the counts of `show run`, `show latency` and `top` again, as `bellows clear` does.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
-use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits};
+use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, NeighbourState};
 use bellows_vrf::{IcmpError, Interface, IpFamily, Reason, Tag};
 use bellows_wire::arp::{ArpHeader, ArpOperation, ArpPacket};
 use bellows_wire::{EtherType, MacAddr};
@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use self::strangers::Link;
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, limits};
+use crate::forwarding::conflicts::{Claim, Conflicts};
+use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, limits};
 use crate::lanes::{Lanes, Refused};
 use crate::limit::Hearing;
 use crate::vrf::{HOST, RoutingDomain};
@@ -41,7 +42,8 @@ use crate::vrf::{HOST, RoutingDomain};
 /// answer: they are out of use meanwhile. If an output
 /// `host` is linked, it gets the answers of neighbours, which the host behind the router may have asked for. Neighbours
 /// are learned from answers and from questions to the router; announcements change only what is known already. Who
-/// claims an address of the router is told once a second whose it is (RFC 5227).
+/// claims an address of the router is told once a second whose it is (RFC 5227), and the event `duplicate-address` names
+/// the station.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -88,6 +90,7 @@ pub struct Arp {
     links: Vec<Link>,
     /// When an address may be defended again.
     defends_at: u64,
+    conflicts: Conflicts,
     has_announced: bool,
 }
 
@@ -113,10 +116,30 @@ counters! { Arp;
     count EXPIRED = "expired", "neighbours that are gone";
     count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
     gauge NEXT_HOPS_FAILED = "next_hops_failed", "next hops of routes with several ways that do not answer", in "next hops";
+    gauge NEIGHBOURS_INCOMPLETE = "neighbours_incomplete", "IPv4 neighbours that have not answered yet", in "neighbours";
+    gauge NEIGHBOURS_REACHABLE = "neighbours_reachable", "IPv4 neighbours that have answered", in "neighbours";
+    gauge NEIGHBOURS_DELAY = "neighbours_delay", "IPv4 neighbours that are asked soon whether their known address still holds", in "neighbours";
+    gauge NEIGHBOURS_PROBE = "neighbours_probe", "IPv4 neighbours that are being asked whether their known address still holds", in "neighbours";
+    gauge NEIGHBOURS_PERMANENT = "neighbours_permanent", "IPv4 neighbours whose address somebody entered", in "neighbours";
+    gauge ROUTES = "routes", "IPv4 routes of the routing domain, with those that others are preferred to", in "routes";
+    gauge FIB_BYTES = "fib_bytes", "memory of the forwarding table for IPv4", in "bytes";
 }
 
 /// Packets that one packet, or one thing that is due, can send to an output: those that waited, and an answer.
 const MAX_SENT: usize = 4;
+
+/// The gauges of the routing domain.
+const FIGURES: Figures<Arp> = Figures {
+    neighbours: [
+        (NeighbourState::Incomplete, Arp::NEIGHBOURS_INCOMPLETE),
+        (NeighbourState::Reachable, Arp::NEIGHBOURS_REACHABLE),
+        (NeighbourState::Delay, Arp::NEIGHBOURS_DELAY),
+        (NeighbourState::Probe, Arp::NEIGHBOURS_PROBE),
+        (NeighbourState::Permanent, Arp::NEIGHBOURS_PERMANENT),
+    ],
+    routes: Arp::ROUTES,
+    fib_bytes: Arp::FIB_BYTES,
+};
 
 /// The places of the inputs.
 const INPUT: usize = 0;
@@ -230,6 +253,7 @@ impl Arp {
             proxy: Vec::new(),
             links,
             defends_at: 0,
+            conflicts: Conflicts::default(),
             has_announced: false,
         }
     }
@@ -241,6 +265,7 @@ impl Arp {
             io.count(Arp::ADJACENCIES_FULL, refused);
         }
         io.set(Arp::NEXT_HOPS_FAILED, self.resolver.failed());
+        self.resolver.set_figures(io, &FIGURES);
         self.lanes.send(io);
     }
 
@@ -288,7 +313,7 @@ impl Arp {
             return Err(Arp::MISMATCH);
         }
         if mac != interface.mac && interface.has_address(sender.into()) {
-            self.defend(io, number, interface, sender);
+            self.defend(io, number, interface, (sender, mac));
             return Err(Arp::SOURCE_IS_LOCAL);
         }
         let asks = match arp.operation() {
@@ -365,8 +390,11 @@ impl Arp {
         tables.adjacencies().get(found[0]).is_some_and(|adjacency| adjacency.interface != number)
     }
 
-    /// Tells everybody whose an address is, at most once a second.
-    fn defend(&mut self, io: &Io<Self>, number: u16, interface: &Interface, address: Ipv4Addr) {
+    /// Tells everybody whose an address is that a station claims, at most once a second.
+    fn defend(&mut self, io: &Io<Self>, number: u16, interface: &Interface, (address, station): (Ipv4Addr, MacAddr)) {
+        let outcome = "the router uses it all the same";
+        let claim = Claim { interface: (number, &interface.name), address: address.into(), station, outcome };
+        self.conflicts.tell(claim, io.now());
         if io.now() >= self.defends_at {
             self.defends_at = io.now() + DEFEND_NS;
             self.announce_one(io, number, interface, address);
@@ -472,6 +500,6 @@ impl Configure for Arp {
         }
         let limits = limits(domain.tables(), config.reachable);
         let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
-        Ok(Arp { proxy, ..Arp::new(domain, limits) })
+        Ok(Arp { proxy, conflicts: Conflicts::of(&context.app), ..Arp::new(domain, limits) })
     }
 }

@@ -3,6 +3,10 @@ use bellows_rig::Rig;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::{IfExists, RouteSpec, Vrf};
 use proptest::prelude::*;
+use serde_json::json;
+
+use crate::event_log::EventLog;
+use crate::forwarding::conflicts::PAUSE;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -247,10 +251,15 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
 
 #[test]
 fn addresses_are_defended_and_probes_answered() {
-    let domain = domain();
+    let (domain, log) = (domain(), EventLog::begin());
     let mut rig = rig(&domain, &[], &["a", "b"]);
-    rig.send_packets("input", (0..3).map(|_| arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 1], [10, 0, 1, 1])));
+    let claims = || (0..3).map(|_| arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 1], [10, 0, 1, 1]));
+    rig.send_packets("input", claims());
     rig.settle();
+    let duplicate = json!({
+        "event": "duplicate-address", "app": "", "interface": "a", "address": "10.0.1.1", "station": HOST.to_string(),
+    });
+    assert_eq!(log.take(), std::slice::from_ref(&duplicate));
     let sent = rig.received("a");
     assert_eq!((sent.len(), &sent[0][..6]), (1, &[0xff; 6][..]), "once a second");
     rig.send_packets("input", [arp(1, ArpOperation::REQUEST, HOST, [0; 4], [10, 0, 1, 1])]);
@@ -258,6 +267,56 @@ fn addresses_are_defended_and_probes_answered() {
     let reply = (ArpOperation::REPLY, OWN, Ipv4Addr::new(10, 0, 1, 1), HOST, Ipv4Addr::UNSPECIFIED);
     assert_eq!(parsed(&rig.received("a")[0], 14), reply);
     assert_eq!(rig.status().unwrap()["neighbours"].as_array().map(Vec::len), Some(0));
+    for (time, events) in [(PAUSE, 0), (PAUSE + SECOND, 1), (PAUSE + 2 * SECOND, 0)] {
+        rig.set_time(time);
+        rig.send_packets("input", claims());
+        rig.settle();
+        assert_eq!(log.take(), vec![duplicate.clone(); events], "{time}");
+    }
+}
+
+#[test]
+fn gauges_tell_how_many_neighbours_and_routes_there_are() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    let key = (1, IpAddr::from([10, 0, 1, 8]));
+    let mut changes = domain.tables().lock();
+    changes.enter_neighbour(key, HOST, bellows_vrf::Origin::Control).unwrap();
+    changes.add(&RouteSpec::parse("30.0.0.0/8 via 10.0.1.8").unwrap(), IfExists::Refuse).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    rig.send_packets("input", [arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 1])]);
+    rig.send_packets("resolve", [packet(&domain, [20, 1, 2, 3])]);
+    rig.settle();
+    let gauges = |rig: &Rig, names: &[&str]| -> Vec<u64> {
+        let counters = rig.counts().counters;
+        names.iter().map(|name| counters[*name]).collect()
+    };
+    let states = ["incomplete", "reachable", "delay", "probe", "permanent"].map(|state| format!("neighbours_{state}"));
+    let states = states.each_ref().map(String::as_str);
+    assert_eq!(gauges(&rig, &states), [0; 5], "once a second");
+    rig.set_time(2 * SECOND);
+    rig.settle();
+    assert_eq!(gauges(&rig, &states), [1, 1, 0, 0, 1]);
+    let (size, _) = domain.tables().lock().sizes();
+    assert_eq!(gauges(&rig, &["routes", "fib_bytes"]), [size.routes as u64, size.bytes as u64]);
+    // The one that has not answered is gone, and the other is asked again.
+    rig.set_time(10 * SECOND);
+    rig.settle();
+    rig.set_time(31 * SECOND);
+    rig.settle();
+    // While somebody else changes the routes, the figures of neighbours are still set.
+    let mut changes = domain.tables().lock();
+    assert!(changes.remove("30.0.0.0/8".parse::<bellows_vrf::route::IpPrefix>().unwrap(), None));
+    rig.set_time(32 * SECOND);
+    rig.settle();
+    assert_eq!(gauges(&rig, &states), [0, 0, 0, 1, 1]);
+    assert_eq!(gauges(&rig, &["routes"]), [size.routes as u64]);
+    changes.commit().unwrap();
+    drop(changes);
+    rig.set_time(33 * SECOND);
+    rig.settle();
+    assert_eq!(gauges(&rig, &["routes"]), [size.routes as u64 - 1]);
 }
 
 #[test]

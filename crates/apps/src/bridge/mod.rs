@@ -44,6 +44,8 @@ struct Origin {
 
 /// A learning bridge.
 pub struct Bridge {
+    /// Its name in the network.
+    name: String,
     config: Config,
     protocols: [u16; 2],
     table: Arc<MacTable>,
@@ -173,14 +175,14 @@ impl Bridge {
 
     /// Forwards the frames of an input. Hot.
     fn forward(&mut self, io: &Io<Self>, index: usize) {
-        let Bridge { config, protocols, table, origins, memberships, frames, lanes, .. } = self;
+        let Bridge { name, config, protocols, table, origins, memberships, frames, lanes, .. } = self;
         let mut input = io.input(index);
         let count = input.len();
         if count == 0 {
             return;
         }
         let origin = &mut origins[index];
-        let view = table.view(io);
+        let view = table.view(io, name);
         match &origin.membership {
             None => frames.read(input.packets(), io.prefetch(), &view),
             Some(membership) => frames.read_in_vlans(input.packets(), io.prefetch(), &view, (membership, *protocols)),
@@ -344,6 +346,7 @@ impl Configure for Bridge {
             None => Arc::new(MacTable::configure(mac_table::Config::default(), context)?),
         };
         Ok(Bridge {
+            name: context.app.clone(),
             protocols: config.tpid.unwrap_or(TagProtocols::Customer).numbers(),
             config,
             table,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::event_log::EventLog;
 use bellows_engine::Settings;
 use bellows_rig::Rig;
 use bellows_testkit::wait::eventually;
@@ -177,6 +178,30 @@ fn an_address_in_a_loop_stays_at_its_port_for_a_time() {
     rig.set_time(7_000_000_000);
     assert_eq!(sent(&mut rig, "a", &frame(9, 1)), ["b", "c"]);
     assert_eq!(sent(&mut rig, "b", &frame(1, 2)), ["a"]);
+}
+
+#[test]
+fn a_loop_is_an_event_but_not_a_flood_of_them() {
+    let log = EventLog::begin();
+    let mut rig = rig_with_table("{}", r#"{"max_moves": 1, "move_window": "1h", "move_hold": "1h"}"#);
+    for from in 1..=3 {
+        for port in ["a", "b", "a", "b"] {
+            sent(&mut rig, port, &frame(9, from));
+        }
+    }
+    let event = |station: &str| {
+        let ports = ["b", "a"];
+        serde_json::json!({
+            "event": "station-moving", "app": "", "address": station, "port": ports[0], "other_port": ports[1],
+        })
+    };
+    assert_eq!(log.take(), [event("02:00:00:00:00:01")]);
+    assert_eq!(rig.status().unwrap()["held"], 3);
+    rig.set_time(20_000_000_000);
+    for port in ["a", "b", "a"] {
+        sent(&mut rig, port, &frame(9, 4));
+    }
+    assert_eq!(log.take(), [event("02:00:00:00:00:04")]);
 }
 
 #[test]

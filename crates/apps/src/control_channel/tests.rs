@@ -1,13 +1,9 @@
-use std::sync::Mutex;
-
-use bellows_events::NAME_FIELD;
 use bellows_rig::Rig;
 use proptest::prelude::*;
 use serde_json::json;
-use tracing::field::{Field, Visit};
-use tracing::span;
 
 use super::*;
+use crate::event_log::EventLog;
 
 const PORTS: [&str; 3] = ["tunnel", "circuit", "control"];
 
@@ -201,54 +197,9 @@ fn a_successor_keeps_the_state_and_judges_it_by_its_own_keys() {
     }
 }
 
-/// The names of the events that were logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-impl Visit for Log {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == NAME_FIELD {
-            self.0.lock().unwrap().push(value.to_owned());
-        }
-    }
-
-    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
 #[test]
 fn a_peer_that_was_never_heard_is_told_once() {
-    let log = Log::default();
-    // With a single one, a thread without it that is the first to log something would have it ignored everywhere.
-    let _second = tracing::Dispatch::new(Log::default());
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let log = EventLog::begin();
     let at = |rig: &mut Rig, milliseconds: u64| {
         rig.set_time(START + milliseconds * 1_000_000);
         rig.settle();
@@ -257,16 +208,16 @@ fn a_peer_that_was_never_heard_is_told_once() {
     let mut rig = rig(keys.clone());
     for (milliseconds, expected) in [(0, 0), (3_900, 0), (4_000, 1), (5_000, 0), (60_000, 0)] {
         at(&mut rig, milliseconds);
-        assert_eq!(log.take(), vec!["link-down"; expected], "after {milliseconds} ms");
+        assert_eq!(log.take_names(), vec!["link-down"; expected], "after {milliseconds} ms");
     }
     hear(&mut rig, &hello(5));
-    assert_eq!(log.take(), ["link-up"]);
+    assert_eq!(log.take_names(), ["link-up"]);
     // One that is heard in time is not missed.
     let mut rig = self::rig(keys);
     at(&mut rig, 3_900);
     hear(&mut rig, &hello(5));
     at(&mut rig, 8_000);
-    assert_eq!(log.take(), ["link-up"]);
+    assert_eq!(log.take_names(), ["link-up"]);
 }
 
 #[test]

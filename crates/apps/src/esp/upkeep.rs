@@ -1,8 +1,8 @@
 //! What depends on time: lifetimes, keepalives, old keys, commands, and the state that is published.
 
 use bellows_engine::Io;
+use bellows_events::KeyExpiring;
 use bellows_packet::Packet;
-use tracing::warn;
 
 use super::keyring::{Age, Running};
 use super::plan::{Spec, Way};
@@ -57,10 +57,12 @@ impl Esp {
             let limit = reached[way as usize].map(|limit| limit.to_string());
             if let Some(limit) = limit.or(is_late.then(|| "time".to_owned())) {
                 io.count(Self::SOFT_LIMITS, 1);
-                let (app, key, spi) = (&self.name, way.key(), spec.spi);
-                warn!(
-                    "{app}: `{key}` of the pair `{name}` (SPI {spi}) has reached its soft limit of {limit}; replace the keys"
-                );
+                let (app, direction, spi) = (&self.name, way.key(), spec.spi);
+                let event = KeyExpiring { app, pair: name, direction, spi: spi.get().into(), limit: &limit };
+                event.log(format_args!(
+                    "{app}: `{direction}` of the pair `{name}` (SPI {spi}) has reached its soft limit of {limit}; replace \
+                     the keys"
+                ));
             }
         }
     }

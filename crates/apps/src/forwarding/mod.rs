@@ -12,11 +12,13 @@
 //! | `mixed` | the same in vectors with packets that are not usual |
 //! | `redirect` | packets that leave by the interface that received them: not hot |
 //! | `resolver` | neighbours, and packets that wait for them: not hot |
+//! | `conflicts` | stations that claim an address of the router: not hot |
 //! | `family`, `header` | what differs between IPv4 and IPv6; fields of headers |
 
 pub(crate) mod check4;
 pub(crate) mod check6;
 pub(crate) mod columns;
+pub(crate) mod conflicts;
 pub(crate) mod family;
 pub(crate) mod header;
 pub(crate) mod look;

@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_config::{Context, Duration, SettingError, SharedObject, Succession};
 use bellows_engine::{App, Conversation, Io, Status};
+use bellows_events::StationMoving;
 use bellows_shared::Published;
 use bellows_wire::MacAddr;
 use schemars::JsonSchema;
@@ -74,7 +75,8 @@ pub struct Config {
 
     /// The most moves of an address from port to port within `move_window`, from 1 to 127, as a guard against loops: an
     /// address that would move once more stays where it is for the time `move_hold`, its frames at other ports are
-    /// dropped, and the log has a line. RFC 7432, section 15.1, has 5 moves in 180 seconds. By default there is no limit.
+    /// dropped, and the event `station-moving` tells it. RFC 7432, section 15.1, has 5 moves in 180 seconds. By default
+    /// there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 127))]
     pub max_moves: Option<u32>,
@@ -152,6 +154,8 @@ pub(crate) enum Learned {
 /// The table for a breath.
 pub(crate) struct View<'t> {
     table: &'t MacTable,
+    /// The name of the bridge.
+    bridge: &'t str,
     slots: &'t Slots,
     age: u32,
     now: u64,
@@ -214,7 +218,7 @@ impl View<'_> {
             Change::Done { before: None, .. } => Learned::New,
             Change::Done { before: Some(before), after } if before.port != after.port => Learned::Moved,
             Change::Done { after, .. } if after.port != port => {
-                self.table.tell_held(after, port, self.now);
+                self.table.tell_held(self.bridge, after, port, self.now);
                 Learned::Held
             }
             Change::Done { .. } => Learned::Known,
@@ -299,15 +303,15 @@ impl MacTable {
         self.ports.of_bridge(name, |number| slots.at_port(number))
     }
 
-    /// The table for this breath.
+    /// The table for this breath of a bridge.
     #[inline]
-    pub(crate) fn view<'t, A: App>(&'t self, io: &'t Io<'_, A>) -> View<'t> {
-        View { table: self, slots: self.slots.read(io), age: self.age.load(Relaxed), now: io.now() }
+    pub(crate) fn view<'t, A: App>(&'t self, io: &'t Io<'_, A>, bridge: &'t str) -> View<'t> {
+        View { table: self, bridge, slots: self.slots.read(io), age: self.age.load(Relaxed), now: io.now() }
     }
 
     /// Writes to the log that an address has moved too often, unless it has just told of another one.
     #[cold]
-    fn tell_held(&self, entry: Entry, port: PortNumber, now: u64) {
+    fn tell_held(&self, bridge: &str, entry: Entry, port: PortNumber, now: u64) {
         let time = u64::from(moves::at(now)) + 1;
         let last = self.logged.load(Relaxed);
         let is_told = last != 0 && time.wrapping_sub(last) % (1 << 16) < LOG_UNITS;
@@ -316,13 +320,19 @@ impl MacTable {
         }
         let names = self.ports.names();
         let name = |port: PortNumber| names.get(usize::from(port)).map_or("", |name| &**name);
-        warn!(
-            "the address {} moves between the ports `{}` and `{}` too often: it stays at `{}` for a time; is there a loop?",
-            shown(entry.key),
-            name(entry.port),
-            name(port),
-            name(entry.port)
-        );
+        let (stays, other) = (name(entry.port), name(port));
+        let event = StationMoving {
+            app: bridge,
+            address: &MacAddr(entry.key.mac()).to_string(),
+            vlan: Some(entry.key.vlan()).filter(|vlan| *vlan != 0).map(u64::from),
+            port: stays,
+            other_port: other,
+        };
+        event.log(format_args!(
+            "the address {} moves between the ports `{stays}` and `{other}` too often: it stays at `{stays}` for a time; is \
+             there a loop?",
+            shown(entry.key)
+        ));
     }
 }
 

@@ -10,6 +10,7 @@ use bellows_wire::MacAddr;
 use tracing::warn;
 
 use super::Nd;
+use crate::forwarding::conflicts::Claim;
 use crate::ipv6_link::AddressState;
 
 /// RFC 4861, section 10: MAX_RTR_SOLICITATION_DELAY, by which the first message of an interface is delayed, and
@@ -126,11 +127,19 @@ impl Nd {
         }
         self.leave_groups(number, io.now());
         io.count(Nd::DUPLICATES, 1);
+        self.tell_claim(io, number, address, station, "the router does not use it");
+    }
+
+    /// Logs that a station claims an address of the router that this uses.
+    pub(super) fn keep_claimed(&mut self, io: &Io<Self>, number: u16, address: Ipv6Addr, station: MacAddr) {
+        self.tell_claim(io, number, address, station, "the router uses it all the same");
+    }
+
+    fn tell_claim(&mut self, io: &Io<Self>, number: u16, address: Ipv6Addr, station: MacAddr, outcome: &str) {
+        let domain = Arc::clone(&self.resolver.domain);
         let name = domain.tables().interface(number).map_or("", |interface| &interface.name);
-        warn!(
-            "the station {station} has the address {address} of the interface `{name}`: the router does not use it; give \
-             one of them another address"
-        );
+        let claim = Claim { interface: (number, name), address: address.into(), station, outcome };
+        self.conflicts.tell(claim, io.now());
     }
 
     /// Removes the routes that make duplicate addresses the router's own, unless another thread is changing the tables.

@@ -32,7 +32,7 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingErr
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_sys::clock;
-use bellows_vrf::neighbours::{Due, NeighbourKey, NeighbourLimits};
+use bellows_vrf::neighbours::{Due, NeighbourKey, NeighbourLimits, NeighbourState};
 use bellows_vrf::{IcmpError, Interface, IpFamily, Reason, Tag};
 use bellows_wire::MacAddr;
 use schemars::JsonSchema;
@@ -43,7 +43,8 @@ use self::duplicates::Probes;
 use self::groups::Groups;
 use self::others::Told;
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, is_ipv4, limits};
+use crate::forwarding::conflicts::Conflicts;
+use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, is_ipv4, limits};
 use crate::ipv6_link::AddressState;
 use crate::lanes::{Lanes, Refused};
 use crate::limit::Hearing;
@@ -67,7 +68,8 @@ use crate::vrf::{ERROR4, RoutingDomain};
 /// where an older querier is), so that switches forward them.
 ///
 /// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router
-/// does not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it.
+/// does not use the address: the event `duplicate-address`, the counter `duplicate_addresses` and the status of the
+/// routing domain tell it. The event also tells of a station that claims an address later, which the router then keeps.
 /// Interfaces with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with
 /// a lifetime of 0, when the run ends. Those of other routers on the link are compared with them: if they contradict each
 /// other, counters (`advertised_…`) and the log tell it, which has one line an hour for each kind (RFC 4861, section
@@ -130,6 +132,7 @@ pub struct Nd {
     probes: Probes,
     schedules: Schedules,
     told: Told,
+    conflicts: Conflicts,
     groups: Groups,
     /// Addresses that the app before this one, in a reload, has found to be nobody else's.
     verified: HashSet<(String, MacAddr, Ipv6Addr)>,
@@ -185,8 +188,28 @@ counters! { Nd;
     count EXPIRED = "expired", "neighbours that are gone";
     count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
     gauge NEXT_HOPS_FAILED = "next_hops_failed", "next hops of routes with several ways that do not answer", in "next hops";
+    gauge NEIGHBOURS_INCOMPLETE = "neighbours_incomplete", "IPv6 neighbours that have not answered yet", in "neighbours";
+    gauge NEIGHBOURS_REACHABLE = "neighbours_reachable", "IPv6 neighbours that have answered", in "neighbours";
+    gauge NEIGHBOURS_DELAY = "neighbours_delay", "IPv6 neighbours that are asked soon whether their known address still holds", in "neighbours";
+    gauge NEIGHBOURS_PROBE = "neighbours_probe", "IPv6 neighbours that are being asked whether their known address still holds", in "neighbours";
+    gauge NEIGHBOURS_PERMANENT = "neighbours_permanent", "IPv6 neighbours whose address somebody entered", in "neighbours";
+    gauge ROUTES = "routes", "IPv6 routes of the routing domain, with those that others are preferred to", in "routes";
+    gauge FIB_BYTES = "fib_bytes", "memory of the forwarding table for IPv6", in "bytes";
     count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have";
 }
+
+/// The gauges of the routing domain.
+const FIGURES: Figures<Nd> = Figures {
+    neighbours: [
+        (NeighbourState::Incomplete, Nd::NEIGHBOURS_INCOMPLETE),
+        (NeighbourState::Reachable, Nd::NEIGHBOURS_REACHABLE),
+        (NeighbourState::Delay, Nd::NEIGHBOURS_DELAY),
+        (NeighbourState::Probe, Nd::NEIGHBOURS_PROBE),
+        (NeighbourState::Permanent, Nd::NEIGHBOURS_PERMANENT),
+    ],
+    routes: Nd::ROUTES,
+    fib_bytes: Nd::FIB_BYTES,
+};
 
 /// The places of the inputs.
 const INPUT: usize = 0;
@@ -323,6 +346,7 @@ impl Nd {
             probes: Probes::default(),
             schedules: Schedules::default(),
             told: Told::new(),
+            conflicts: Conflicts::default(),
             groups: Groups::default(),
             verified: HashSet::new(),
             has_begun: false,
@@ -337,6 +361,7 @@ impl Nd {
             io.count(Nd::ADJACENCIES_FULL, refused);
         }
         io.set(Nd::NEXT_HOPS_FAILED, self.resolver.failed());
+        self.resolver.set_figures(io, &FIGURES);
         self.remove_duplicates(io);
         let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline(), self.groups.next_deadline()];
         deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));
@@ -445,6 +470,7 @@ impl Configure for Nd {
         }
         let limits = limits(domain.tables(), config.reachable);
         let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
-        Ok(Nd { proxy, detects_duplicates: config.detect_duplicates, ..Nd::new(domain, limits) })
+        let conflicts = Conflicts::of(&context.app);
+        Ok(Nd { proxy, detects_duplicates: config.detect_duplicates, conflicts, ..Nd::new(domain, limits) })
     }
 }

@@ -206,11 +206,13 @@ impl Nd {
         interface: &Interface,
         received: &Received<'_>,
     ) -> Result<(), DropReason<Nd>> {
-        if matches!(
-            self.own_state(received.number, received.source),
-            Some(AddressState::Preferred | AddressState::Tentative)
-        ) {
-            return Err(Nd::SOURCE_IS_LOCAL);
+        match self.own_state(received.number, received.source) {
+            Some(AddressState::Preferred) => {
+                self.keep_claimed(io, received.number, received.source, received.station);
+                return Err(Nd::SOURCE_IS_LOCAL);
+            }
+            Some(AddressState::Tentative) => return Err(Nd::SOURCE_IS_LOCAL),
+            Some(AddressState::Duplicate) | None => {}
         }
         if !is_on_link(interface, received.source) {
             return Err(Nd::SOURCE_NOT_LOCAL);
@@ -288,7 +290,10 @@ impl Nd {
                 self.found_duplicate(io, received.number, target, received.station);
                 return Ok(());
             }
-            Some(AddressState::Preferred) => return Err(Nd::SOURCE_IS_LOCAL),
+            Some(AddressState::Preferred) => {
+                self.keep_claimed(io, received.number, target, received.station);
+                return Err(Nd::SOURCE_IS_LOCAL);
+            }
             Some(AddressState::Duplicate) | None => {}
         }
         let mac = received.link_layer(option_type::TARGET_LINK_LAYER)?;

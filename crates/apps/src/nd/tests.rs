@@ -8,6 +8,7 @@ use bellows_wire::ndp::{self, Draft, Message, PrefixOption, flag, message_type, 
 use bellows_wire::{IpPair, IpProtocol, Ipv6Header, Ipv6Packet};
 use proptest::prelude::*;
 
+use crate::event_log::EventLog;
 use crate::ipv6_link::Advertised;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -519,8 +520,53 @@ fn an_advertisement_that_does_not_override_leaves_what_is_known() {
 }
 
 #[test]
-fn addresses_are_used_when_nobody_else_has_them() {
+fn gauges_are_those_of_ipv6() {
     let domain = domain();
+    let mut rig = rig_with(app(&domain, false), &["a", "b"]);
+    let asks = solicitation("2001:db8:1::1", Some(HOST));
+    rig.send_packets("input", [Sent::new(1, "2001:db8:1::7", "ff02::1:ff00:1", &asks).packet()]);
+    rig.settle();
+    rig.set_time(2 * SECOND + 1);
+    rig.settle();
+    let (_, size) = domain.tables().lock().sizes();
+    let found = ["neighbours_delay", "neighbours_permanent", "routes", "fib_bytes"].map(|name| counter(&rig, name));
+    assert_eq!(found, [1, 0, size.routes as u64, size.bytes as u64]);
+}
+
+/// The event of a station that claims an address of an interface.
+fn duplicate(interface: &str, address: &str) -> serde_json::Value {
+    serde_json::json!({
+        "event": "duplicate-address", "app": "", "interface": interface, "address": address,
+        "station": HOST.to_string(),
+    })
+}
+
+#[test]
+fn an_address_in_use_is_kept_when_another_station_claims_it() {
+    let (domain, log) = (domain(), EventLog::begin());
+    let mut rig = rig_with(app(&domain, false), &["a", "b"]);
+    let ours = "2001:db8:1::1";
+    let has = advertisement(ours, flag::OVERRIDE, Some(HOST));
+    let asks = solicitation(ours, Some(HOST));
+    for (second, told) in [(1, true), (2, false), (700, true)] {
+        rig.set_time(second * SECOND);
+        rig.send_packets(
+            "input",
+            [
+                Sent::new(1, "2001:db8:1::7", "ff02::1", &has).packet(),
+                Sent::new(1, "fe80::1", "ff02::1:ff00:1", &asks).packet(),
+            ],
+        );
+        rig.settle();
+        let all = if told { vec![duplicate("a", ours), duplicate("a", "fe80::1")] } else { vec![] };
+        assert_eq!(log.take(), all, "{second}");
+    }
+    assert_eq!(domain.addresses().all(AddressState::Duplicate), []);
+}
+
+#[test]
+fn addresses_are_used_when_nobody_else_has_them() {
+    let (domain, log) = (domain(), EventLog::begin());
     let mut rig = Rig::new(app(&domain, true), &["input", "resolve"], &["a", "b"]);
     rig.settle();
     assert!(domain.addresses().is_barred(1, ip("2001:db8:1::1")));
@@ -549,6 +595,7 @@ fn addresses_are_used_when_nobody_else_has_them() {
     );
     rig.settle();
     assert_eq!(counter(&rig, "duplicate_addresses"), 2);
+    assert_eq!(log.take(), [duplicate("a", "2001:db8:1::1"), duplicate("five", "fe80::1")]);
     rig.set_time(4 * SECOND);
     rig.settle();
     let announced =

@@ -17,6 +17,7 @@ mod vhost;
 use std::process::ExitCode;
 
 use bellows_config::nearest;
+use bellows_inspect::health::problems;
 use bellows_inspect::networks::{self, Obstacle, Sample, State};
 use bellows_inspect::reports::{self, Subject};
 use bellows_inspect::text::sanitize;
@@ -232,7 +233,7 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
-            let (source, problems) = (sanitize(&counters.source), networks::problems(&sample, state));
+            let (source, problems) = (sanitize(&counters.source), problems(observer.runtime_dir(), state, &sample));
             format!("{head}, {source}\n{problems}\n{}\n{}", report::counters(counters, rich), engine(counters))
         }
     };
@@ -295,6 +296,18 @@ mod tests {
             assert_eq!(part(name), Some(*this), "{name}");
             assert!(!what.is_empty());
         }
+    }
+
+    #[test]
+    fn errors_of_removed_parts_have_their_form() {
+        let link = bellows_observe::LinkCounts { removed: 2, ..Default::default() };
+        let app = bellows_observe::AppCounts { drops: [("odd".to_owned(), 1)].into(), ..Default::default() };
+        let gone = bellows_observe::Gone { apps: vec![app], links: vec![link] };
+        let engine = [("forgotten_drops".to_owned(), 3)].into();
+        let errors = errors(&Snapshot { gone, engine, ..Snapshot::default() });
+        let lacking: Vec<Vec<String>> = errors.iter().map(|error| crate::forms::lacking("Drops", error)).collect();
+        let [app, link] = ["app", "link"].map(|name| format!("it has no `{name}`"));
+        assert_eq!(lacking, [vec![link.clone()], vec![app.clone()], vec![app, link]]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use bellows_inspect::baseline::Since;
+use bellows_inspect::health::problems;
 use bellows_inspect::networks::{self, Change, Sample};
 use bellows_observe::Observer;
 use clap::Args;
@@ -108,7 +109,8 @@ impl Source {
         let state = networks::state(self.observer.runtime_dir());
         let since = Since::read(self.observer.runtime_dir(), &change.after);
         let total = Change::between(since.sample().clone(), change.after.clone());
-        View::new(&self.name, state, (!state.is_alive()).then_some(self.end), &change, &total)
+        let problems = problems(self.observer.runtime_dir(), state, &change.after);
+        View::new(&self.name, state, (!state.is_alive()).then_some(self.end), &problems, &change, &total)
     }
 }
 

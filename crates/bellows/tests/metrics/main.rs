@@ -11,5 +11,6 @@ mod health;
 mod http;
 mod peers;
 mod reloads;
+mod routers;
 mod thousand;
 mod traced;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use bellows_testkit::programs::has_program;
+use bellows_testkit::programs::{self, has_program};
 use bellows_testkit::skip;
 use bellows_testkit::skips::is_left_out;
 use bellows_testkit::wait::output;
@@ -38,7 +38,7 @@ fn systemd_runs_reloads_watches_and_stops_a_network() {
     let sandbox = Sandbox::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service");
     let copy = |from: &Path, name: &str| fs::copy(from, sandbox.path(name)).unwrap();
-    copy(Path::new(env!("CARGO_BIN_EXE_bellows")), "bellows");
+    programs::install(env!("CARGO_BIN_EXE_bellows"), sandbox.path("bellows"));
     copy(&here.join("booted.sh"), "booted.sh");
     for file in ["bellows.sysusers", "bellows.tmpfiles"] {
         copy(&root().join("packaging/systemd").join(file), file);

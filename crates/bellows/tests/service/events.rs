@@ -206,6 +206,89 @@ fn guests_that_come_and_go_are_events() {
     drop(host);
 }
 
+/// A bridge that the same station reaches by two ports, and a router whose address another station claims.
+const LOOP_AND_DUPLICATE: &str = r#"
+links = [
+  "one.output -> switch.a", "two.output -> switch.b", "switch.c -> end.input",
+  "claims.output -> router.lan", "router.lan -> back.input",
+]
+[objects.macs]
+object = "mac-table"
+max_moves = 1
+[apps.switch]
+app = "bridge"
+table = "macs"
+[apps.one]
+app = "source"
+headers = "ipv4"
+size = 60
+rate = "1kpps"
+src_mac = "02:00:00:00:00:07"
+[apps.two]
+app = "source"
+headers = "ipv4"
+size = 60
+rate = "1kpps"
+src_mac = "02:00:00:00:00:07"
+[apps.end]
+app = "sink"
+[apps.claims]
+app = "pcap-reader"
+path = "claims.pcap"
+[apps.router]
+app = "router"
+interfaces.lan = { mac = "02:00:00:00:00:01", addresses = ["192.0.2.1/24"] }
+[apps.back]
+app = "sink"
+"#;
+
+/// A capture file with one frame of Ethernet.
+fn capture(frame: &[u8]) -> Vec<u8> {
+    let header = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    let length = (frame.len() as u32).to_le_bytes();
+    [&header[..], &[0; 8], &length, &length, frame].concat()
+}
+
+#[test]
+fn loops_and_duplicate_addresses_are_kept() {
+    let sandbox = Sandbox::new();
+    let station = [4, 0, 0, 0, 0, 9];
+    let address = [192, 0, 2, 1];
+    // An announcement: a question for its own address.
+    let announcement = [
+        &[0xff; 6][..],
+        &station,
+        &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1],
+        &station,
+        &address,
+        &[0; 6],
+        &address,
+        &[0; 18],
+    ]
+    .concat();
+    fs::write(sandbox.path("claims.pcap"), capture(&announcement)).unwrap();
+    let network = sandbox.write("network.toml", LOOP_AND_DUPLICATE);
+    let running = sandbox.start(&[&network]);
+    let kept = || {
+        let events = history(&sandbox, &[]).into_iter().filter(|event| event["event"] != "started");
+        events.map(|event| json!([event["event"], event["fields"]])).collect::<Vec<Value>>()
+    };
+    let claim = json!({
+        "app": "router/arp", "interface": "lan", "address": "192.0.2.1", "station": "04:00:00:00:00:09",
+    });
+    eventually("both events", || {
+        let kept = kept();
+        let moving = kept.iter().find(|event| event[0] == "station-moving").map(|event| event[1].clone());
+        let is_moving = moving.is_some_and(|moving| {
+            moving["app"] == "switch"
+                && moving["address"] == "02:00:00:00:00:07"
+                && moving["port"] != moving["other_port"]
+        });
+        is_moving && kept.contains(&json!(["duplicate-address", claim]))
+    });
+    drop(running);
+}
+
 #[test]
 fn the_documented_events_are_those_that_are_declared() {
     let page = fs::read_to_string(root().join("docs/operating.md")).unwrap();

@@ -65,6 +65,12 @@ fn an_app_with_an_error_that_lasts_makes_its_network_degraded() {
     assert!(said.stdout.starts_with("network: degraded: app-degraded of the app `out`: "), "{said:#?}");
     let listed = sandbox.bellows(&["ps"]).fine().stdout;
     assert!(listed.contains(" degraded ") && listed.contains("/dev/full"), "{listed}");
+    // Other reports say the same.
+    let reason = said.stdout.strip_prefix("network: ").unwrap();
+    for words in [&["show"][..], &["top", "--once"]] {
+        let shown = sandbox.bellows(words).fine().stdout;
+        assert!(shown.contains(&format!("\n{reason}")), "{reason} is not in {shown}");
+    }
     // An app that goes on with the file has the error, too.
     sandbox.write("network.toml", &format!("{FULL}timestamps = \"now\"\n"));
     sandbox.bellows(&["reload", "network"]).fine();

@@ -363,6 +363,48 @@ fn networks_that_end_are_shown_as_they_were() {
 }
 
 #[test]
+fn events_from_before_the_page_was_opened_are_there() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("endless.toml", ENDLESS);
+    let earlier = sandbox.start(&[&file, "--name", "edge"]);
+    earlier.signal(Signal::TERM);
+    earlier.wait();
+    let running = sandbox.start(&[&file, "--name", "edge"]);
+    sandbox.write("endless.toml", &ENDLESS.replace("100kpps", "90kpps"));
+    sandbox.bellows(&["reload", "edge"]).fine();
+    let kept_by = |command: &[&str]| -> Vec<(String, String)> {
+        let said = sandbox.bellows(command).fine();
+        let events = said.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.map(|event| (text_of(&event["event"]), text_of(&event["message"]))).collect()
+    };
+    let before = kept_by(&["events", "edge", "--json"]);
+    let names: Vec<&str> = before.iter().map(|(name, _)| &**name).filter(|name| !is_of_machine(name)).collect();
+    assert_eq!(names, ["started", "stopping", "stopped", "started", "reloaded"]);
+    let site = Site::start(&sandbox, &[]);
+    let shown = || -> Vec<(String, String)> {
+        let live = site.get("/api/live?network=edge").json();
+        let kept = live["kept"].as_array().unwrap();
+        kept.iter().map(|event| (text_of(&event["what"]), text_of(&event["text"]))).collect()
+    };
+    let first = shown();
+    assert!(first.starts_with(&before), "{first:#?}");
+    // And what happens later follows.
+    running.signal(Signal::TERM);
+    running.wait();
+    eventually("the end", || shown().last().is_some_and(|(name, _)| name == "stopped"));
+    eventually("all events", || shown() == kept_by(&["events", "edge", "--json"]));
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// Whether an event is one that a busy machine causes.
+fn is_of_machine(event: &str) -> bool {
+    ["slow-breath", "worker-stalled", "worker-recovered"].contains(&event)
+}
+
+#[test]
 fn a_unix_socket_needs_no_token() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("web.sock");

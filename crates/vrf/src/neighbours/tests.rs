@@ -9,6 +9,15 @@ const SECOND: u64 = 1_000_000_000;
 const ONE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
+const STATES: [NeighbourState; NeighbourState::COUNT] = [
+    NeighbourState::Incomplete,
+    NeighbourState::Reachable,
+    NeighbourState::Delay,
+    NeighbourState::Probe,
+    NeighbourState::Permanent,
+    NeighbourState::Failed,
+];
+
 fn key(number: u8) -> NeighbourKey {
     (1, IpAddr::from([192, 0, 2, number]))
 }
@@ -309,7 +318,9 @@ proptest! {
             prop_assert!(has_unwatched || unwatched <= 10 && incomplete <= 5);
             prop_assert!(watched.iter().all(|&key| neighbours.state(key).is_some()) && watched == neighbours.watched);
             prop_assert!(in_state(NeighbourState::Failed).all(|key| watched.contains(&key)));
-            prop_assert_eq!(in_state(NeighbourState::Failed).count(), neighbours.failed());
+            for state in STATES {
+                prop_assert_eq!(in_state(state).count(), neighbours.in_state(state), "{:?}", state);
+            }
             let mut counts = vec![Counts::default(); neighbours.outline.all_counts().len()];
             for (&key, entry) in &neighbours.entries {
                 let place = &mut counts[neighbours.outline.place(key)];

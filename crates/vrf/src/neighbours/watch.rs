@@ -40,7 +40,7 @@ impl Neighbours {
 
     /// The number of watched neighbours that do not answer.
     pub fn failed(&self) -> usize {
-        self.failed
+        self.in_state(NeighbourState::Failed)
     }
 
     /// Forgets a neighbour, which is asked anew if it is watched. Returns whether its address was known, or it is watched.

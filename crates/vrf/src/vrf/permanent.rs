@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use bellows_wire::MacAddr;
@@ -55,6 +56,11 @@ impl Vrf {
         None
     }
 
+    /// The number of neighbours with addresses of a family that somebody entered. For workers, which do not wait.
+    pub fn permanent_of_family(&self, family: IpFamily) -> usize {
+        self.entered_by_family[family as usize].load(Relaxed)
+    }
+
     /// Those that somebody entered, for threads that have the right to change them.
     fn entered(&self) -> RwLockReadGuard<'_, HashMap<NeighbourKey, Entered>> {
         self.entered.read().unwrap_or_else(PoisonError::into_inner)
@@ -88,6 +94,9 @@ impl VrfChanges<'_> {
         let first = {
             let mut all = self.vrf.entered_mut();
             let entered = all.entry(key).or_default();
+            if entered.first().is_none() {
+                self.vrf.entered_by_family[IpFamily::of(address) as usize].fetch_add(1, Relaxed);
+            }
             *entered.place(origin) = Some(mac);
             entered.first()
         };
@@ -108,6 +117,7 @@ impl VrfChanges<'_> {
             let left = entered.first();
             if left.is_none() {
                 all.remove(&key);
+                self.vrf.entered_by_family[IpFamily::of(key.1) as usize].fetch_sub(1, Relaxed);
             }
             (was_entered, left)
         };

@@ -8,6 +8,7 @@ use bellows_engine::Status;
 use super::*;
 use crate::esp::SECOND;
 use crate::esp::requests::Shared;
+use crate::event_log::EventLog;
 
 /// The state of the pair `a`.
 fn state(rig: &Rig) -> Value {
@@ -33,6 +34,7 @@ fn soft_limits_are_told_once_and_hard_ones_refuse() {
             let way = ["outbound", "inbound"][end];
             ends[end]["associations"]["a"][way]["soft"] = soft.clone();
             ends[end]["associations"]["a"][way]["hard"] = hard.clone();
+            let log = EventLog::begin();
             let (mut near, mut far) = (rig(&ends[0]), rig(&ends[1]));
             let packets: Vec<_> = (0..10u8).map(|byte| inner(false, &[byte; 14])).collect();
             assert_eq!(carry(&mut near, &mut far, true, &packets).len(), passed);
@@ -44,6 +46,12 @@ fn soft_limits_are_told_once_and_hard_ones_refuse() {
                 let is_due = soft["seconds"].is_null() || seconds >= 6;
                 assert_eq!(rig.counts().counters["soft_limits"], u64::from(is_due), "{soft} {way} {seconds}");
             }
+            let limit = soft.as_object().unwrap().keys().next().unwrap();
+            let limit = if limit == "seconds" { "time" } else { limit };
+            let event = json!({
+                "event": "key-expiring", "app": "", "pair": "a", "direction": way, "spi": 0x1001, "limit": limit,
+            });
+            assert_eq!(log.take(), [event]);
         }
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `figures.rs` | how many neighbours and routes there are, as gauges |
 //! | `shown.rs` | the neighbours as other threads see them |
 //! | `upkeep.rs` | what reaches the tables, and which next hops are watched |
 
+mod figures;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ use bellows_vrf::neighbours::{
 use bellows_vrf::{Interface, IpFamily, Tag, Vrf};
 use bellows_wire::MacAddr;
 
+pub(crate) use self::figures::Figures;
 use self::shown::Shown;
 use self::upkeep::Change;
 use super::{ETHERNET, UNUSUAL};
@@ -64,6 +67,8 @@ pub(crate) struct Resolver {
     watches_from: u64,
     /// The output of each interface, by its number.
     outputs: Vec<u16>,
+    /// When the gauges are set next.
+    next_figures: u64,
     shown: Arc<Shown>,
     /// Neighbours that are shown otherwise than they are. Only these are shown anew: a change among many must not cost
     /// more than one among few.
@@ -112,6 +117,7 @@ impl Resolver {
             watched_up_to: None,
             watches_from: 0,
             outputs: Vec::new(),
+            next_figures: 0,
             shown,
             unshown: HashSet::new(),
             forgotten: 0,

@@ -153,12 +153,20 @@ pub fn sort_help() -> String {
 }
 
 impl View {
-    /// The changes from the last update to this one, and `total` since the counters were cleared.
-    pub fn new(name: &str, state: State, end: Option<&'static str>, change: &Change, total: &Change) -> View {
+    /// The changes from the last update to this one, and `total` since the counters were cleared. `problems` has a line
+    /// for each.
+    pub fn new(
+        name: &str,
+        state: State,
+        end: Option<&'static str>,
+        problems: &str,
+        change: &Change,
+        total: &Change,
+    ) -> View {
         let rate = |value: f64| end.is_none().then_some(value);
         View {
             end,
-            head: head(name, state, end, change),
+            head: head(name, state, end, problems, change),
             apps: apps(change, total, rate),
             links: links(change, total, rate),
             has_workers: change.after.counters.workers.len() > 1,
@@ -209,14 +217,13 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
     value
 }
 
-fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String {
+fn head(name: &str, state: State, end: Option<&str>, problems: &str, change: &Change) -> String {
     let counters = &change.after.counters;
     let state = match end {
         None => format!(
-            "{} {}\n{}{}",
+            "{} {}\n{problems}{}",
             if state == State::Stopped { "stopped; uptime" } else { "running for" },
             span(change.after.uptime()),
-            networks::problems(&change.after, state),
             pace(change)
         ),
         Some(end) => format!("{end}, so its rates are not known\n"),
