@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use bellows_testkit::skips::{FOR_SOAK, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
 
+use crate::programs::Program;
 use crate::tally::Tally;
-use crate::{TaskError, tools, workspace};
+use crate::{TaskError, lanes, tools, workspace};
 
 /// Number of test programs whose time the summary lists.
 const SLOWEST: usize = 10;
@@ -102,6 +103,39 @@ impl Report {
         let start = Instant::now();
         let tally = &mut self.tally;
         let verdict = stream(command, &mut std::io::stdout(), |line| tally.read_line(line));
+        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+    }
+
+    /// Runs a command as the step `name`, and returns its standard output if it succeeds.
+    pub fn read(&mut self, name: &str, command: &mut Command) -> Option<String> {
+        println!("\n== {name}: {}", describe(command));
+        self.set_environment(command);
+        let start = Instant::now();
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("cannot run {}: {error}", command.get_program().display()));
+        let output = output.and_then(|output| match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(output.status.to_string()),
+        });
+        let (output, verdict) = match output {
+            Ok(output) => (Some(output), Ok(())),
+            Err(why) => (None, Err(why)),
+        };
+        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+        output
+    }
+
+    /// Runs test programs as the step `name`, in lanes, and counts the tests in them.
+    pub fn run_programs(&mut self, name: &str, mut programs: Vec<Program>) {
+        println!("\n== {name}: {} programs", programs.len());
+        programs.iter_mut().for_each(|program| self.set_environment(&mut program.command));
+        let start = Instant::now();
+        let tally = &mut self.tally;
+        let verdict = lanes::run(programs, lanes::LIMIT, |text| {
+            // As in `stream`.
+            let _ = io::stdout().write_all(text.as_bytes());
+            text.lines().for_each(|line| tally.read_line(line.trim_end()));
+        });
         self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
     }
 

@@ -16,6 +16,8 @@ pub struct Tally {
     pub failures: Vec<String>,
     /// The failures of earlier test programs.
     failures_before: usize,
+    /// Whether the current test program has counted its tests.
+    is_counted: bool,
     /// Tests that did not run, each as `NAME: reason`.
     pub ignored_why: Vec<String>,
     /// The current test program, as Cargo names it.
@@ -34,8 +36,14 @@ impl Tally {
         } else if let Some(name) = line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests ")) {
             self.program = program(name);
             self.failures_before = self.failures.len();
+            self.is_counted = false;
         } else if let Some(target) = line.strip_prefix("error: test failed, to rerun pass ") {
-            if self.failures.len() == self.failures_before {
+            let named = self.failures.len() - self.failures_before;
+            // Tests that failed before a crash are not counted by the program.
+            if !self.is_counted {
+                self.failed += named as u64;
+            }
+            if !self.is_counted || named == 0 {
                 self.failures.push(format!("{} ({target})", self.program));
                 self.failed += 1;
             }
@@ -76,7 +84,10 @@ impl Tally {
             let Some((count, what)) = part.trim().split_once(' ') else { continue };
             let Ok(count) = count.parse::<u64>() else { continue };
             match what {
-                "passed" => self.passed += count,
+                "passed" => {
+                    self.passed += count;
+                    self.is_counted = true;
+                }
                 "failed" => self.failed += count,
                 // Their lines come before the counts.
                 "ignored" => self.ignored += count.saturating_sub(std::mem::take(&mut self.parts)),
@@ -139,6 +150,7 @@ test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fin
                 parts: 0,
                 failures: vec!["header::rejects".into(), "tests/counts.rs (`-p bellows-wire --test counts`)".into()],
                 failures_before: 2,
+                is_counted: true,
                 ignored_why: vec![
                     "header::slow: takes minutes".into(),
                     "crates/wire/src/lib.rs - view (line 12): ignored".into()
@@ -146,6 +158,20 @@ test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fin
                 ..Tally::default()
             }
         );
+    }
+
+    #[test]
+    fn a_crash_counts_beside_the_tests_that_failed_before_it() {
+        let output = "\
+     Running tests/views.rs (target/debug/deps/views-0123abc)
+test one ... ok
+test two ... FAILED
+error: test failed, to rerun pass `-p bellows-wire --test views`: signal: 11 (SIGSEGV)
+";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.read_line(line));
+        assert_eq!((tally.passed, tally.failed), (0, 2));
+        assert_eq!(tally.failures, ["two", "tests/views.rs (`-p bellows-wire --test views`: signal: 11 (SIGSEGV))"]);
     }
 
     #[test]

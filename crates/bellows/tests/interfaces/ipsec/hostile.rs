@@ -1,7 +1,8 @@
 //! Packets of the guest that somebody on the way keeps, changes and sends again.
 
-use bellows_testkit::eventually;
 use bellows_testkit::frames::{self, Frames};
+use bellows_testkit::guest::PATIENCE;
+use bellows_testkit::wait::within;
 
 use super::peer::{Line, PAIRS};
 use super::{Ends, drops, run_in_background, wait_for_background};
@@ -85,9 +86,9 @@ pub(super) fn is_refused(ends: &mut Ends<'_>) {
     *expected.entry("replayed".to_owned()).or_default() += 2 * held.len() as u64;
     frames::write(&ends.sandbox.path(FORGED), &sent);
     let [near, far] = &PAIRS[0].stations()[0];
-    run_in_background(&mut ends.guest, &format!("ping -q -i 0.02 -c 100 -W 30 -I {near} {far} | grep -w 0%"));
+    run_in_background(&mut ends.guest, &format!("ping -q -i 0.02 -c 100 -W 100 -I {near} {far} | grep -w 0%"));
     ends.reload(Line::Injected(FORGED));
-    eventually("all are counted", || drops(&ends.running).values().sum::<u64>() >= expected.values().sum());
+    within(PATIENCE, "all are counted", || drops(&ends.running).values().sum::<u64>() >= expected.values().sum());
     wait_for_background(&mut ends.guest);
     assert_eq!(drops(&ends.running), expected);
     PAIRS.iter().for_each(|pair| ends.ping(pair));
@@ -103,9 +104,9 @@ pub(super) fn lines_do_no_harm(ends: &mut Ends<'_>) {
     };
     ends.reload(Line::Impaired("duplicate = 1\nreorder = 0.2"));
     for [near, far] in PAIRS.iter().flat_map(|pair| pair.stations()) {
-        ends.guest.run(&format!("ping -q -i 0.01 -c 20 -W 30 -I {near} {far} | grep -w 0%"));
+        ends.guest.run(&format!("ping -q -i 0.01 -c 20 -W 100 -I {near} {far} | grep -w 0%"));
     }
-    assert!(changed(ends, "replayed") >= 120, "{:?}", drops(&ends.running));
+    within(PATIENCE, "replayed packets", || changed(ends, "replayed") >= 120);
     assert_eq!(["bad_icv", "too_old", "malformed", "no_association"].map(|name| changed(ends, name)), [0; 4]);
     ends.reload(Line::Impaired("corrupt = 0.5"));
     for [near, far] in PAIRS.iter().flat_map(|pair| pair.stations()) {

@@ -109,7 +109,11 @@ fn run_in_background(guest: &mut Guest, line: &str) {
 
 /// Waits for the lines in the background, each of which must have succeeded.
 fn wait_for_background(guest: &mut Guest) {
-    guest.run("wait $jobs; jobs=");
+    // One after another: the patience with a line of the guest is for each of them.
+    guest.run("set -- $jobs; jobs=");
+    while guest.run("echo $#").trim() != "0" {
+        guest.run("wait $1; shift");
+    }
     guest.run("bad=0; for name in /tmp/background*.status; do test $(cat $name) = 0 || { cat ${name%.status}; bad=1; }; done; test $bad = 0");
     guest.run("rm -f /tmp/background*");
 }

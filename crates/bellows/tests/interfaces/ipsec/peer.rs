@@ -265,7 +265,7 @@ pub fn set_up(guest: &mut Guest) {
          bind(T,pack(\"Snx24\",10,4500)) || die; open(F,\">/tmp/ready\"); close(F); sleep' >/tmp/encap 2>&1 &",
     );
     guest.eventually("test -e /tmp/ready || { cat /tmp/encap; false; }");
-    guest.run("reach() { for size in 0 1000 3000; do \"$@\" -c 1 -W 30 -q -s $size || return; done; }");
+    guest.run("reach() { for size in 0 1000 3000; do \"$@\" -c 1 -W 100 -q -s $size || return; done; }");
 }
 
 /// Has the guest use this source address for what goes through tunnels, unless a program has another.
