@@ -1,5 +1,6 @@
 //! `cargo xtask book`: the pages of `docs` as a book for a browser, with references that the program writes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +18,95 @@ const MDBOOK: CargoTool =
 const DOCS: &str = "docs";
 /// The line of the summary behind which the references come.
 const REFERENCES: &str = "# Programs\n";
+
+/// A part of a page that the program prints. In the book it is a page of the reference.
+struct Printed {
+    page: &'static str,
+    /// The arguments of the program.
+    words: &'static [&'static str],
+    name: &'static str,
+    title: &'static str,
+}
+
+const PRINTED: [Printed; 2] = [
+    Printed { page: "json.md", words: &["schema", "--reports"], name: "json", title: "JSON of the commands" },
+    Printed { page: "metrics.md", words: &["metrics", "--list"], name: "metrics", title: "All metrics" },
+];
+
+impl Printed {
+    fn file(&self) -> String {
+        format!("reference-{}.md", self.name)
+    }
+
+    fn command(&self) -> String {
+        format!("bellows {}", self.words.join(" "))
+    }
+
+    /// The page without that part; `None` if it has none.
+    fn cut(&self, page: &str) -> Option<String> {
+        let (before, rest) = page.split_once(&format!("<!-- generated: {} -->\n", self.command()))?;
+        let (_, after) = rest.split_once("<!-- end -->\n")?;
+        Some(format!("{before}The list is the chapter [{}]({}).\n{after}", self.title, self.file()))
+    }
+}
+
+/// A part that has become a page, with its headings.
+struct Moved {
+    printed: &'static Printed,
+    text: String,
+    headings: BTreeSet<String>,
+}
+
+impl Moved {
+    fn new(printed: &'static Printed, program: &Path) -> Result<Moved, TaskError> {
+        let text = output(Command::new(program).args(printed.words))?;
+        Ok(Moved { headings: headings(&text), printed, text })
+    }
+
+    /// The page of the reference.
+    fn page(&self, all: &[Moved]) -> String {
+        let Printed { title, page, .. } = self.printed;
+        let command = self.printed.command();
+        let text =
+            with_links(&self.text, |target| moved_link(page, target, all).unwrap_or_else(|| own_link(page, target)));
+        format!("# {title}\n\n`{command}` prints this list. [More about it]({page}).\n\n{text}")
+    }
+}
+
+/// A link from a part of a page, as one from another page.
+fn own_link(page: &str, target: &str) -> String {
+    if target.starts_with('#') { format!("{page}{target}") } else { target.to_owned() }
+}
+
+/// Where a link of a page leads after parts have moved; `None` if to the same place.
+fn moved_link(page: &str, target: &str, all: &[Moved]) -> Option<String> {
+    let (file, anchor) = target.split_once('#')?;
+    let file = if file.is_empty() { page } else { file };
+    let moved = all.iter().find(|moved| moved.printed.page == file && moved.headings.contains(anchor))?;
+    Some(format!("{}#{anchor}", moved.printed.file()))
+}
+
+/// A text with other targets of its links.
+fn with_links(text: &str, target: impl Fn(&str) -> String) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut parts = text.split("](");
+    result += parts.next().unwrap_or_default();
+    for part in parts {
+        let end = part.find(')').unwrap_or(0);
+        result += &format!("]({}{}", target(&part[..end]), &part[end..]);
+    }
+    result
+}
+
+/// The anchors of the headings of a page.
+fn headings(page: &str) -> BTreeSet<String> {
+    let anchor = |heading: &str| -> String {
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        kept.collect::<String>().replace(' ', "-")
+    };
+    page.lines().filter(|line| line.starts_with('#')).map(anchor).collect()
+}
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
@@ -38,30 +128,48 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
     succeed(&mut cargo(&["build", "--release", "--locked", "--package", "bellows"]))?;
     let program = target_dir().join("release/bellows");
     let _ = fs::remove_dir_all(sources);
+    let moved =
+        PRINTED.iter().map(|printed| Moved::new(printed, &program)).collect::<Result<Vec<Moved>, TaskError>>()?;
     for path in files_below(Path::new(DOCS))? {
         let to = sources.join(path.strip_prefix(DOCS).unwrap_or(&path));
-        write(&to, |to| match path.extension().is_some_and(|extension| extension == "md") {
-            true => fs::read_to_string(&path).and_then(|text| fs::write(to, without_outer_links(&text))),
-            false => fs::copy(&path, to).map(drop),
-        })?;
+        if path.extension().is_none_or(|extension| extension != "md") {
+            write(&to, |to| fs::copy(&path, to).map(drop))?;
+            continue;
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut text = read(&path)?;
+        for printed in PRINTED.iter().filter(|printed| printed.page == name) {
+            let command = printed.command();
+            text = printed.cut(&text).ok_or_else(|| {
+                TaskError::failed(format!("{}: there is no part that `{command}` prints", path.display()))
+            })?;
+        }
+        let text = without_outer_links(&text);
+        let text = with_links(&text, |target| moved_link(&name, target, &moved).unwrap_or_else(|| target.to_owned()));
+        write(&to, |to| fs::write(to, &text))?;
     }
     let mut summary = String::from("# Reference\n\n");
-    let apps = apps(&program)?;
-    for (name, title, text) in [
-        ("apps", "Apps", apps),
+    let mut references = vec![
+        ("apps", "Apps", apps(&program)?),
         ("engine", "Settings of the engine", manual(&program, &["apps", "engine"], "Settings of the engine")?),
         ("commands", "Commands", commands(&program)?),
-    ] {
+    ];
+    references.extend(moved.iter().map(|part| (part.printed.name, part.printed.title, part.page(&moved))));
+    for (name, title, text) in references {
         write(&sources.join(format!("reference-{name}.md")), |to| fs::write(to, &text))?;
         summary += &format!("- [{title}](reference-{name}.md)\n");
     }
     let path = sources.join("SUMMARY.md");
-    let text = fs::read_to_string(&path).map_err(|error| TaskError::failed(format!("{}: {error}", path.display())))?;
+    let text = read(&path)?;
     if !text.contains(REFERENCES) {
         return Err(TaskError::failed(format!("{}: there is no line `{}`", path.display(), REFERENCES.trim())));
     }
     let text = text.replacen(REFERENCES, &format!("{summary}\n{REFERENCES}"), 1);
     write(&path, |to| fs::write(to, &text))
+}
+
+fn read(path: &Path) -> Result<String, TaskError> {
+    fs::read_to_string(path).map_err(|error| TaskError::failed(format!("cannot read {}: {error}", path.display())))
 }
 
 fn write(to: &Path, work: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), TaskError> {
@@ -104,17 +212,19 @@ pub fn step(report: &mut Report) {
     });
 }
 
-/// Checks that the pages of a folder link to files in it.
+/// Checks that the pages of a folder link to files in it, and to headings that these have.
 fn check_links(sources: &Path) -> Result<(), TaskError> {
     let mut missing = Vec::new();
     for page in files_below(sources)?.iter().filter(|path| path.extension().is_some_and(|kind| kind == "md")) {
-        let text = fs::read_to_string(page)
-            .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", page.display())))?;
+        let text = read(page)?;
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
         for target in targets {
-            let file = target.split('#').next().unwrap_or_default();
-            let is_outside = file.contains("://") || file.contains(' ');
-            if !(file.is_empty() || is_outside || page.with_file_name(file).is_file()) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            if file.contains("://") || target.contains(' ') {
+                continue;
+            }
+            let to = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            if !to.is_file() || !(anchor.is_empty() || headings(&read(&to)?).contains(anchor)) {
                 missing.push(format!("{}: {target}", page.display()));
             }
         }
@@ -190,6 +300,34 @@ mod tests {
         let expected = "See `crates/x` and the unit (`a/b.service`), [here](json.md#a), that (`README.md`).";
         assert_eq!(without_outer_links(page), expected);
         assert_eq!(without_outer_links("](../a ![x](../b.svg) y"), "](../a x (`b.svg`) y");
+    }
+
+    #[test]
+    fn a_printed_part_moves_with_the_links_to_it() {
+        let printed = &PRINTED[0];
+        let text = "## `bellows ps --json`\n\nSee [this](#bellows-ps---json), [that](#the-socket).\n".to_owned();
+        let moved = [Moved { printed, headings: headings(&text), text }];
+        let page = "# JSON\n\n<!-- generated: bellows schema --reports -->\nold\n<!-- end -->\n## The socket\n";
+        let expected = "# JSON\n\nThe list is the chapter [JSON of the commands](reference-json.md).\n## The socket\n";
+        assert_eq!(printed.cut(page).as_deref(), Some(expected));
+        assert_eq!(printed.cut("# JSON\n"), None);
+        let reference = moved[0].page(&moved);
+        assert!(
+            reference.contains("[this](reference-json.md#bellows-ps---json), [that](json.md#the-socket)"),
+            "{reference}"
+        );
+        let linked = |page: &str, target: &str| moved_link(page, target, &moved);
+        assert_eq!(linked("a.md", "json.md#bellows-ps---json").as_deref(), Some("reference-json.md#bellows-ps---json"));
+        assert_eq!((linked("a.md", "#bellows-ps---json"), linked("a.md", "json.md#the-socket")), (None, None));
+        assert_eq!(with_links("a [b](c) ](", |target| target.to_uppercase()), "a [b](C) ](");
+    }
+
+    #[test]
+    fn every_printed_part_is_in_its_page() {
+        for printed in &PRINTED {
+            let page = fs::read_to_string(Path::new("../docs").join(printed.page)).unwrap();
+            assert!(printed.cut(&page).is_some(), "docs/{} without `{}`", printed.page, printed.command());
+        }
     }
 
     #[test]

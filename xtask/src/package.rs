@@ -17,7 +17,7 @@ use crate::workspace::{cargo, target_dir};
 const CARGO_DEB: CargoTool =
     CargoTool { name: "cargo-deb", version: "3.8.0", options: &["--no-default-features", "--features", "gzip"] };
 /// Pages and completions for the package, as its manifest names them.
-const PARTS: &str = "target/package";
+const PARTS: &str = "packaging/generated";
 const TOOLS: &[Tool] = &[
     Tool { programs: &["dpkg-deb"], package: "dpkg", purpose: "the Debian package" },
     Tool { programs: &["dpkg-shlibdeps"], package: "dpkg-dev", purpose: "the packages that it depends on" },
@@ -193,7 +193,7 @@ mod tests {
         let assets = manifest.split_once("assets = [").and_then(|(_, rest)| rest.split_once("\n]")).unwrap().0;
         let mut checked = 0;
         for source in assets.lines().filter_map(|line| line.split('"').nth(1)) {
-            if source.starts_with("target/") || source.contains("target/package/") {
+            if source.starts_with("target/") || source.contains(PARTS) {
                 continue;
             }
             // `*` stands for any file of the folder, or any of a kind.

@@ -34,6 +34,7 @@
 //! |---|---|
 //! | `usage`, `cli` | the command line, and the errors for invalid ones |
 //! | `commands` | one thin file for each subcommand |
+//! | `forms` | the keys of the JSON that commands print, with their types and meanings |
 //! | `complete` | shell completion: networks, apps, links, parts |
 //! | `operating` | requests to the routing domains of running networks, and files of lines |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
@@ -54,6 +55,8 @@ mod commands;
 mod complete;
 mod control;
 mod filters;
+#[doc(hidden)]
+pub mod forms;
 mod history;
 mod journal;
 mod logging;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bellows_testkit::page::words;
 use support::{Sandbox, root};
 
 /// The pages, and the networks, whose comments also have commands.
@@ -49,27 +50,6 @@ fn arguments(code: &str) -> Option<Vec<String>> {
         .then_some(rest)
 }
 
-/// Splits a line as a shell does, up to a pipe, a redirection or a comment.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for letter in line.chars() {
-        match (quote, letter) {
-            (Some(open), letter) if open == letter => quote = None,
-            (Some(_), letter) => word.get_or_insert_default().push(letter),
-            (None, '\'' | '"') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            (None, '|' | '>' | '<' | ';' | '&') => break,
-            (None, '#') if word.is_none() => break,
-            (None, ' ') => words.extend(word.take()),
-            (None, letter) => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    words
-}
-
 #[test]
 fn every_command_line_of_the_documentation_is_understood() {
     let sandbox = Sandbox::new();
@@ -105,6 +85,71 @@ fn every_command_line_of_the_documentation_is_understood() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen.len() > 100, "{} command lines: {seen:#?}", seen.len());
+}
+
+/// The pictures in the table of the book, each with the command that makes it and the name of the file that it writes.
+fn pictures() -> Vec<(String, Vec<String>, String)> {
+    let book = fs::read_to_string(root().join("docs/book.md")).unwrap();
+    let rows = book.lines().skip_while(|line| *line != "| picture | command |").skip(2);
+    rows.take_while(|line| line.starts_with('|'))
+        .map(|row| {
+            let spans: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+            let arguments = arguments(spans[1]).unwrap_or_else(|| panic!("{row}: no command"));
+            // A folder is given to commands that write several.
+            let written = spans.get(2).map_or_else(|| arguments.last().cloned(), |file| Some((*file).to_owned()));
+            let written = written.unwrap_or_default();
+            (spans[0].to_owned(), arguments, written)
+        })
+        .collect()
+}
+
+#[test]
+fn every_picture_is_shown_and_has_its_command() {
+    let files = fs::read_dir(root().join("docs/images")).unwrap();
+    let files: BTreeSet<String> =
+        files.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let mut shown = BTreeSet::new();
+    for page in pages().iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(page).unwrap();
+        let embedded =
+            text.split("![").skip(1).filter_map(|rest| rest.split_once(']')?.1.strip_prefix('(')?.split_once(')'));
+        for (target, _) in embedded {
+            let path = page.parent().unwrap().join(target);
+            assert_eq!(path.parent(), Some(&*root().join("docs/images")), "{}: {target}", page.display());
+            shown.insert(path.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    let told = pictures();
+    let names: BTreeSet<String> = told.iter().map(|(name, ..)| name.clone()).collect();
+    assert_eq!(names.len(), told.len(), "a picture has two rows in docs/book.md");
+    assert_eq!(files, shown, "the files of docs/images beside the pictures that pages show");
+    assert_eq!(files, names, "the files of docs/images beside the table in docs/book.md");
+    for (name, arguments, written) in told {
+        let folder = arguments.iter().skip_while(|word| *word != "--svg").nth(1);
+        let is_written = written.ends_with(".svg") && (folder.is_some() || written == format!("docs/images/{name}"));
+        assert!(is_written, "docs/book.md: {name} is not what `{}` writes: {written}", arguments.join(" "));
+    }
+}
+
+#[test]
+fn pictures_that_need_no_measurement_are_what_their_commands_make() {
+    let sandbox = Sandbox::new();
+    let mut made = 0;
+    for (name, arguments, written) in pictures().into_iter().filter(|(_, arguments, _)| arguments[0] == "graph") {
+        let again = sandbox.path(&name).display().to_string();
+        // Files are named from the folder of the repository.
+        let inside = |word: &String| match word.strip_prefix("examples/") {
+            Some(_) => root().join(word).display().to_string(),
+            None if *word == written => again.clone(),
+            None => word.clone(),
+        };
+        let words: Vec<String> = arguments.iter().map(inside).collect();
+        sandbox.bellows(&words.iter().map(String::as_str).collect::<Vec<_>>()).fine();
+        let [old, new] = [root().join(&written), again.into()].map(|path| fs::read_to_string(path).unwrap());
+        assert!(old == new, "{written} is out of date; `bellows {}` makes it", arguments.join(" "));
+        made += 1;
+    }
+    assert!(made > 0);
 }
 
 #[test]
@@ -192,9 +237,7 @@ fn has_heading(page: &Path, anchor: &str) -> bool {
 }
 
 #[test]
-fn words_are_split_as_a_shell_does() {
-    assert_eq!(words("a --b 'c d' e=\"f \\\" | g"), ["a", "--b", "c d", "e=f \\"]);
-    assert_eq!(words("a b#c # d"), ["a", "b#c"]);
+fn arguments_are_those_of_the_programs() {
     assert_eq!(arguments("A=b target/release/bellows run x"), Some(vec!["run".to_owned(), "x".to_owned()]));
     assert_eq!(arguments("cargo run --release -- apps sink"), Some(vec!["apps".to_owned(), "sink".to_owned()]));
     assert_eq!(arguments("bellows"), None);

@@ -1,10 +1,8 @@
 //! `bellows metrics`.
 
 use std::cell::RefCell;
-use std::fs::{self, File, Permissions};
-use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -15,7 +13,7 @@ use bellows_config::Registry;
 use bellows_metrics::{Collector, Format, reference};
 use bellows_observe::TypeEntry;
 use bellows_serve::{Address, Request, Response, Routes, Server, StatusCode, Token};
-use bellows_sys::way_out;
+use bellows_sys::{atomic_file, way_out};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -160,28 +158,16 @@ fn write(collector: &mut Collector, path: &Path, every: Option<bellows_config::D
     Ok(())
 }
 
-/// Replaces a file by another one, so that a reader finds either. Every user may read it.
-///
-/// Other users may be able to create files in the folder: the new file is created under an unpredictable, unused name
-/// and renamed, so that a symbolic link in either place is not followed.
+/// Replaces a file by another one, so that a reader finds either. Every user may read it. Other users may be able to
+/// create files in the folder: their links are not followed.
 fn replace(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     let failed = |error: io::Error| {
         let help = way_out(&error, "give a path in a folder that exists and is writable");
         CommandError::Failed(format!("cannot write {}: {error}; {help}", path.display()))
     };
-    let name = path.file_name().ok_or_else(|| {
-        CommandError::Usage(format!("{} is not the path of a file; give one such as bellows.prom", path.display()))
-    })?;
-    let suffix = RandomState::new().hash_one(path);
-    let beside = path.with_file_name(format!(".{}.{suffix:016x}", name.to_string_lossy()));
-    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(failed)?;
-    fill(file, content).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        failed(error)
-    })
-}
-
-fn fill(mut file: File, content: &[u8]) -> io::Result<()> {
-    file.write_all(content)?;
-    file.set_permissions(Permissions::from_mode(0o644))
+    if path.file_name().is_none() {
+        let why = format!("{} is not the path of a file; give one such as bellows.prom", path.display());
+        return Err(CommandError::Usage(why));
+    }
+    atomic_file::write(path, content, Some(0o644)).map_err(failed)
 }

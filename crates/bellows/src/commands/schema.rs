@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::command_error::CommandError;
+use crate::forms;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -28,10 +29,17 @@ pub struct Arguments {
     /// The schema of files of parts, which apps name with `network`, instead
     #[arg(long)]
     part: bool,
+    /// The reference of the JSON that commands print, in Markdown, instead
+    #[arg(long, conflicts_with = "part")]
+    reports: bool,
 }
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
+        if self.reports {
+            terminal::print(&forms::markdown())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let registry = &program.registry;
         let schema = if self.part { registry.part_schema() } else { registry.file_schema() };
         terminal::print(&format!("{schema:#}\n"))?;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod examples;
+pub mod forms;
 pub mod guest;
 pub mod stuck;
 pub mod vhost;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
+use bellows::forms::Found;
 use bellows_testkit::wait::{Watchdog, output};
 use bellows_testkit::{eventually, scratch};
 pub use rustix::process::Signal;
@@ -73,6 +75,7 @@ impl Said {
         if let Ok(report) = serde_json::from_str::<Value>(&self.stdout)
             && report.get("imbalances").is_some()
         {
+            forms::compare(&["run", "--json"], &self.stdout, &mut Found::new());
             assert_books(&report);
         }
         self
@@ -164,7 +167,9 @@ impl Sandbox {
 
     /// Runs the command to its end.
     pub fn bellows(&self, words: &[&str]) -> Said {
-        output(&mut self.command(words)).unwrap().into()
+        let said: Said = output(&mut self.command(words)).unwrap().into();
+        forms::compare(words, &said.stdout, &mut Found::new());
+        said
     }
 
     /// Starts `run` with these arguments and waits until others can see the network running.

@@ -1,0 +1,296 @@
+//! The forms of the JSON that commands print: each key with its type and its meaning.
+//!
+//! The tables are checked in both directions against what the program prints: a key without a row, a row without a key, a
+//! value of another type and a word that the row does not explain are errors in the tests.
+
+mod measured;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use serde_json::Value;
+
+pub use tables::SECTIONS;
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// One of these words, which the meaning explains.
+    Word(&'static [&'static str]),
+    /// A whole number.
+    Integer,
+    /// A number that may have a fraction.
+    Decimal,
+    /// True or false.
+    Flag,
+    /// An object with the keys of a form.
+    Object(&'static Form),
+    /// A list of such values.
+    List(&'static Kind),
+    /// An object whose keys are names, with such values.
+    Map(&'static Kind),
+    /// A list of as many values, each of its type.
+    Tuple(&'static [Kind]),
+    /// Such a value, or null.
+    OrNull(&'static Kind),
+    /// Anything: its meaning says what it depends on.
+    Any,
+}
+
+/// A key of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The key.
+    pub name: &'static str,
+    kind: Kind,
+    meaning: &'static str,
+    is_nullable: bool,
+    is_optional: bool,
+}
+
+impl Key {
+    /// A key that is always there, with a value of this type.
+    pub const fn new(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
+        Key { name, kind, meaning, is_nullable: false, is_optional: false }
+    }
+
+    /// The same; the value may be null.
+    pub const fn or_null(self) -> Key {
+        Key { is_nullable: true, ..self }
+    }
+
+    /// The same; the key may be absent.
+    pub const fn or_absent(self) -> Key {
+        Key { is_optional: true, ..self }
+    }
+}
+
+/// The form of an object.
+#[derive(Debug)]
+pub struct Form {
+    /// Its title, which is its heading if it is not the whole of a section.
+    pub title: &'static str,
+    /// Forms whose keys it has, too.
+    pub includes: &'static [&'static Form],
+    /// Its own keys.
+    pub keys: &'static [Key],
+}
+
+impl Form {
+    /// All keys, each with the form that explains it.
+    pub fn all_keys(&'static self) -> Vec<(&'static Form, &'static Key)> {
+        let included = self.includes.iter().flat_map(|form| form.all_keys());
+        included.chain(self.keys.iter().map(|key| (self, key))).collect()
+    }
+}
+
+/// What a command prints, or parts of it.
+#[derive(Debug)]
+pub struct Section {
+    /// The commands, as one line of Markdown.
+    pub heading: &'static str,
+    /// Paragraphs before the tables.
+    pub text: &'static [&'static str],
+    /// The whole output, or one line of it. Nothing if the section only has parts of others.
+    pub whole: Option<Kind>,
+    /// Forms of parts, which have headings of their own.
+    pub parts: &'static [&'static Form],
+    /// Paragraphs behind the tables.
+    pub notes: &'static [&'static str],
+}
+
+/// The keys that were found in output: the titles of their forms, and their names.
+pub type Found = BTreeSet<(&'static str, &'static str)>;
+
+/// Compares a value with its type. Notes the keys that it has, and returns the differences.
+pub fn differences(kind: Kind, value: &Value, found: &mut Found) -> Vec<String> {
+    let mut comparison = Comparison { found, differences: Vec::new() };
+    comparison.compare("", kind, value);
+    comparison.differences
+}
+
+struct Comparison<'a> {
+    found: &'a mut Found,
+    differences: Vec<String>,
+}
+
+impl Comparison<'_> {
+    fn compare(&mut self, path: &str, kind: Kind, value: &Value) {
+        let fits = match (kind, value) {
+            (Kind::Any, _) => true,
+            (Kind::Text, value) => value.is_string(),
+            (Kind::Word(words), value) => value.as_str().is_some_and(|word| words.contains(&word)),
+            (Kind::Integer, value) => value.is_u64() || value.is_i64(),
+            (Kind::Decimal, value) => value.is_number(),
+            (Kind::Flag, value) => value.is_boolean(),
+            (Kind::Object(form), Value::Object(object)) => {
+                self.compare_keys(path, form, object);
+                true
+            }
+            (Kind::List(kind), Value::Array(list)) => {
+                list.iter().for_each(|value| self.compare(&format!("{path}[]"), *kind, value));
+                true
+            }
+            (Kind::Map(kind), Value::Object(object)) => {
+                object.values().for_each(|value| self.compare(&format!("{path}.*"), *kind, value));
+                true
+            }
+            (Kind::Tuple(kinds), Value::Array(list)) => {
+                let pairs = kinds.iter().zip(list);
+                pairs.for_each(|(kind, value)| self.compare(&format!("{path}[]"), *kind, value));
+                kinds.len() == list.len()
+            }
+            (Kind::OrNull(_), Value::Null) => true,
+            (Kind::OrNull(kind), value) => {
+                self.compare(path, *kind, value);
+                true
+            }
+            (Kind::Object(_) | Kind::List(_) | Kind::Map(_) | Kind::Tuple(_), _) => false,
+        };
+        if !fits {
+            self.differences.push(format!("{path}: {value} is not {}", kind.written()));
+        }
+    }
+
+    fn compare_keys(&mut self, path: &str, form: &'static Form, object: &serde_json::Map<String, Value>) {
+        let keys = form.all_keys();
+        for (owner, key) in &keys {
+            let path = format!("{path}.{}", key.name);
+            let Some(value) = object.get(key.name) else {
+                if !key.is_optional {
+                    self.differences.push(format!("{path} is missing"));
+                }
+                continue;
+            };
+            self.found.insert((owner.title, key.name));
+            if !(key.is_nullable && value.is_null()) {
+                self.compare(&path, key.kind, value);
+            }
+        }
+        let known = |name: &str| keys.iter().any(|(_, key)| key.name == name);
+        let unknown = object.keys().filter(|name| !known(name));
+        self.differences.extend(unknown.map(|name| format!("{path}.{name} is not in the form `{}`", form.title)));
+    }
+}
+
+impl Kind {
+    /// The type in words, with links to the forms of its parts.
+    fn written(self) -> String {
+        match self {
+            Kind::Text | Kind::Word(_) => "text".to_owned(),
+            Kind::Integer => "integer".to_owned(),
+            Kind::Decimal => "decimal".to_owned(),
+            Kind::Flag => "true or false".to_owned(),
+            Kind::Object(form) => format!("[{}](#{})", form.title, anchor(form.title)),
+            Kind::List(kind) => format!("list of {}", kind.written()),
+            Kind::Map(kind) => format!("{} by name", kind.written()),
+            Kind::Tuple(kinds) => {
+                let kinds: Vec<String> = kinds.iter().map(|kind| kind.written()).collect();
+                format!("[{}]", kinds.join(", "))
+            }
+            Kind::OrNull(kind) => format!("{} or null", kind.written()),
+            Kind::Any => "any".to_owned(),
+        }
+    }
+
+    /// The form of the object, or of those in a list or by name.
+    fn form(self) -> Option<&'static Form> {
+        match self {
+            Kind::Object(form) => Some(form),
+            Kind::List(kind) | Kind::Map(kind) | Kind::OrNull(kind) => kind.form(),
+            Kind::Text | Kind::Word(_) | Kind::Integer | Kind::Decimal | Kind::Flag | Kind::Tuple(_) | Kind::Any => {
+                None
+            }
+        }
+    }
+}
+
+/// The part of a link that leads to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.collect::<String>().replace(' ', "-")
+}
+
+/// The number of columns of a page.
+const WIDTH: usize = 100;
+
+/// The reference of all forms, in Markdown.
+pub fn markdown() -> String {
+    let mut page = String::new();
+    for Section { heading, text, whole, parts, notes } in SECTIONS {
+        let _ = write!(page, "## {heading}\n\n");
+        text.iter().for_each(|text| page += &paragraph(text));
+        if let Some(form) = whole.and_then(Kind::form) {
+            table(&mut page, form);
+        }
+        for form in *parts {
+            let _ = write!(page, "### {}\n\n", form.title);
+            table(&mut page, form);
+        }
+        notes.iter().for_each(|text| page += &paragraph(text));
+    }
+    page.truncate(page.trim_end().len());
+    page.push('\n');
+    page
+}
+
+fn table(page: &mut String, form: &Form) {
+    let included = |form: &&Form| format!("[{}](#{})", form.title, anchor(form.title));
+    let included: Vec<String> = form.includes.iter().map(included).collect();
+    if !included.is_empty() {
+        *page += &paragraph(&format!("The keys of {}, and:", included.join(" and ")));
+    }
+    page.push_str("| key | type | meaning |\n|---|---|---|\n");
+    for key in form.keys {
+        let mut kind = key.kind.written();
+        kind += if key.is_nullable { ", or null" } else { "" };
+        kind += if key.is_optional { ", or absent" } else { "" };
+        let _ = writeln!(page, "| `{}` | {kind} | {} |", key.name, key.meaning.replace('|', "\\|"));
+    }
+    page.push('\n');
+}
+
+/// A paragraph in lines. Code is not broken.
+fn paragraph(text: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut().filter(|last| last.matches('`').count() % 2 == 1) {
+            Some(code) => *code += &format!(" {word}"),
+            None => words.push(word.to_owned()),
+        }
+    }
+    let (mut lines, mut width) = (String::new(), 0);
+    for word in words {
+        let length = word.chars().count();
+        let fits = width + 1 + length <= WIDTH;
+        if width > 0 {
+            lines.push(if fits { ' ' } else { '\n' });
+        }
+        width = if width > 0 && fits { width + 1 + length } else { length };
+        lines += &word;
+    }
+    lines + "\n\n"
+}
+
+/// All forms, each once, and the forms of their parts.
+pub fn all_forms() -> Vec<&'static Form> {
+    let wholes = SECTIONS.iter().filter_map(|section| section.whole.and_then(Kind::form));
+    wholes.chain(SECTIONS.iter().flat_map(|section| section.parts.iter().copied())).collect()
+}
+
+/// The differences of a value from the form of this title, and the keys of the form that it does not have.
+#[cfg(test)]
+pub fn lacking(title: &str, value: &Value) -> Vec<String> {
+    let form = all_forms().into_iter().find(|form| form.title == title).unwrap_or_else(|| panic!("no form {title}"));
+    let mut found = Found::new();
+    let mut lacking = differences(Kind::Object(form), value, &mut found);
+    let keys = form.all_keys().into_iter().filter(|(owner, key)| !found.contains(&(owner.title, key.name)));
+    lacking.extend(keys.map(|(_, key)| format!("it has no `{}`", key.name)));
+    lacking
+}
