@@ -4,14 +4,18 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bellows_config::{Bench, BenchFiles};
 use bellows_engine::Schedule;
+use bellows_inspect::networks::process_state;
 use bellows_lab::benchmarks;
+use bellows_testkit::eventually;
 use bellows_testkit::programs::{self, has_program, missing};
 use bellows_testkit::skips::{self, is_left_out, is_skipped};
+use bellows_testkit::wait::Watchdog;
 use support::{Sandbox, Signal, root, signal};
 
 #[test]
@@ -313,6 +317,94 @@ fn the_benchmark_of_workers_compares_them_with_processes() {
     }
 }
 
+/// A briefest run that scrapes.
+const SCRAPE: [&str; 6] = ["bench", "scrape", "--seconds", "1", "--period", "100ms"];
+
+#[test]
+fn the_scrape_benchmark_compares_phases_with_scrapes_and_without() {
+    let sandbox = Sandbox::new();
+    if bellows_sys::cpu::allowed().len() < 2 {
+        return skips::skip_here(
+            "the_scrape_benchmark_compares_phases_with_scrapes_and_without",
+            "there is one processor",
+        );
+    }
+    let report = sandbox.bellows(&[&SCRAPE[..], &["--processes", "2", "--json"]].concat()).fine().json();
+    assert_eq!((&report["bench"], &report["processes"]), (&"scrape".into(), &2.into()));
+    let results = report["results"].as_array().unwrap();
+    let found: Vec<_> = results.iter().map(|result| (&result["case"], &result["labels"]["apps"])).collect();
+    assert_eq!(found, [(&"small".into(), &4.into()), (&"chain".into(), &1_000.into())], "{report:#}");
+    for result in results {
+        let (figure, label) = (|key: &str| result[key].as_f64().unwrap(), |key: &str| &result["labels"][key]);
+        assert!(0.0 < figure("low") && figure("low") <= figure("median") && figure("median") <= figure("high"));
+        assert!(label("without").as_f64() > Some(0.0) && label("with").as_f64() > Some(0.0), "{result:#}");
+        // In each of two processes there are two phases of three periods.
+        assert_eq!((label("scrapes"), label("period_seconds")), (&12.into(), &0.1.into()), "{result:#}");
+        assert!(label("scrape_ms").as_f64() > Some(0.0), "{result:#}");
+        assert_eq!((&result["unit"], label("target")), (&"ratio".into(), &"1 ± 0.01".into()));
+        assert_eq!(label("verdict"), "undecided", "two processes have no interval");
+    }
+    assert!(report["lost"].as_f64().is_some_and(|lost| (0.0..=1.0).contains(&lost)), "{report:#}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("small: 12 scrapes of ") && notes.contains("chain: 12 scrapes of "), "{notes}");
+
+    let text = sandbox.bellows(&[&SCRAPE[..], &["--processes", "1", "--case", "small"]].concat()).fine().stdout;
+    let row = text.lines().find(|line| line.starts_with("small  ")).unwrap();
+    assert!(row.ends_with("  undecided") && row.matches(" Mpps").count() == 2, "{text}");
+    assert!(text.contains("1 ± 0.01: 0 of 1 hold") && !text.contains("chain"), "{text}");
+    assert_eq!(scrape_folders(&sandbox), Vec::<PathBuf>::new());
+}
+
+/// The folders in which the networks of `bench scrape` have their counters.
+fn scrape_folders(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(sandbox.path("run")).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.to_string_lossy().contains("/bellows-scrape-")).collect()
+}
+
+#[test]
+fn a_scraper_needs_a_processor_of_its_own() {
+    let only = bellows_sys::cpu::allowed()[0].to_string();
+    let sandbox = Sandbox::new().launched_by(&["taskset", "-c", &only]);
+    let said = sandbox.bellows(&["bench", "scrape", "--processes", "1"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    let why = format!("a scraper must not run on the engine's processor, and only processor {only} may be used");
+    assert!(said.stderr.contains(&why), "{said:?}");
+}
+
+/// However the benchmark ends, its network and its server end with it.
+#[test]
+fn a_killed_benchmark_leaves_no_network() {
+    let sandbox = Sandbox::new();
+    if bellows_sys::cpu::allowed().len() < 2 {
+        return skips::skip_here("a_killed_benchmark_leaves_no_network", "there is one processor");
+    }
+    let mut child = sandbox.command(&["bench", "scrape", "--case", "small"]).stdout(Stdio::null()).spawn().unwrap();
+    let _watchdog = Watchdog::new(&child);
+    // The process of the command that has this log, once it has written something.
+    let process = |log: &str| -> Option<u32> {
+        let folder = scrape_folders(&sandbox).pop()?.join("0");
+        let text = std::fs::read_to_string(folder.join(log)).ok()?;
+        let is_it = |pid: &u32| {
+            let file = std::fs::read_link(format!("/proc/{pid}/fd/2"));
+            file.is_ok_and(|file| file == folder.join(log))
+        };
+        let processes = std::fs::read_dir("/proc").ok()?;
+        let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        if text.is_empty() { None } else { pids.find(is_it) }
+    };
+    let mut started = None;
+    eventually("the network and the server", || {
+        started = process("run.log").zip(process("metrics.log"));
+        started.is_some()
+    });
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    let (network, server) = started.unwrap();
+    for pid in [network, server] {
+        eventually("the end of a command", || matches!(process_state(pid), None | Some('Z')));
+    }
+}
+
 #[test]
 fn the_filter_benchmark_measures_each_filter_on_all_packets_and_a_list_beside_one_item() {
     let sandbox = Sandbox::new();
@@ -458,8 +550,7 @@ fn a_benchmark_is_compared_with_another_build() {
     let history = sandbox.bellows(&[sides[2].0, &["--against", own, "--pairs", "1", "--json"]].concat()).json();
     assert!(cases(&history, &[]).contains("other-first: clocks"), "what was measured beside a ratio: {history:#}");
 
-    let script = sandbox.write("other", "#!/bin/sh\necho '{}'\n");
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = programs::script(sandbox.path("other"), "#!/bin/sh\necho '{}'\n").display().to_string();
     for (other, why) in [
         ("nowhere", "--against: there is no program nowhere; give the path of another build"),
         ("/bin/false", "did not run the benchmark (exit status: 1)"),

@@ -3,10 +3,9 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use bellows_testkit::eventually;
+use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
 use support::{Sandbox, Signal, root, signal};
 
@@ -225,9 +224,8 @@ fn a_table_becomes_a_folder_that_can_be_reported() {
 fn two_programs_are_compared_by_pairs() {
     let sandbox = Sandbox::new();
     let program = |name: &str, rate: u32| {
-        let path = sandbox.write(name, &format!("#!/bin/sh\necho rate={rate}.$(($1 % 3))\n"));
-        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o755)).unwrap();
-        path
+        let path = programs::script(sandbox.path(name), &format!("#!/bin/sh\necho rate={rate}.$(($1 % 3))\n"));
+        path.display().to_string()
     };
     let (old, new) = (program("old", 20), program("new", 30));
     let file = sandbox.write(

@@ -61,7 +61,7 @@ impl Unprivileged {
             ["ip", "netns", "exec", bridge.middle.namespace(), "sh", "-c", &device, "sh", "prlimit", &memory];
         let launcher = [&launcher[..], &["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]].concat();
         let sandbox = Sandbox::of("./bellows".into()).launched_by(&launcher);
-        fs::copy(env!("CARGO_BIN_EXE_bellows"), sandbox.path("bellows")).unwrap();
+        programs::install(env!("CARGO_BIN_EXE_bellows"), sandbox.path("bellows"));
         fs::copy(bridge.sandbox.path(NETWORK), sandbox.path(NETWORK)).unwrap();
         for folder in ["", "run"] {
             fs::set_permissions(sandbox.path(folder), Permissions::from_mode(0o755)).unwrap();
