@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -10,6 +12,16 @@ const GUIDE: &str = "docs/writing-an-app.md";
 
 /// The file with the settings of debug builds, added to the guide's files.
 const SETTINGS: &str = "profile.toml";
+
+/// A network with the guide's other app, at a port that is free.
+const RECEIVER: &str = r#"
+links = ["receiver -> end"]
+[apps.receiver]
+app = "udp-receiver"
+listen = "127.0.0.1:0"
+[apps.end]
+app = "sink"
+"#;
 
 /// The workspace's folder.
 fn root() -> PathBuf {
@@ -85,13 +97,43 @@ fn copied_files_compile() {
     let runtime = tempfile::tempdir().unwrap();
     let target = Path::new(env!("CARGO_BIN_EXE_custom-app")).parent().unwrap();
     cargo(project.path(), &["build", "--quiet"]);
-    let mut command = Command::new(target.join("my-bellows"));
-    command
-        .args(["run", "network.toml", "--json"])
-        .current_dir(project.path())
-        .env("BELLOWS_RUNTIME_DIR", runtime.path().join("networks"));
-    let report: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let my_bellows = |words: &[&str]| {
+        let mut command = Command::new(target.join("my-bellows"));
+        command.args(words).current_dir(project.path());
+        command.env("BELLOWS_RUNTIME_DIR", runtime.path().join("networks"));
+        command
+    };
+    let said = my_bellows(&["run", "network.toml", "--json"]).output().unwrap().stdout;
+    let report: serde_json::Value = serde_json::from_slice(&said).unwrap();
     assert!(report["apps"][1]["drops"]["expired"].as_u64().unwrap() > 0, "{report:#}");
+
+    // The guide's commands: what Cargo runs, and the program itself.
+    let guide = read(GUIDE);
+    let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("    cargo run ")).collect();
+    assert!(commands.len() > 4, "{commands:?}");
+    for command in commands {
+        let (_, words) = command.split_once("-- ").unwrap();
+        let output = my_bellows(&words.split(' ').collect::<Vec<_>>()).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(project.path().join("path.svg").exists());
+    assert!(guide.contains("\n    $ my-bellows show status\n"));
+    fs::write(project.path().join("receiver.toml"), RECEIVER).unwrap();
+    let mut running = my_bellows(&["run", "receiver.toml"]).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let said = loop {
+        let output = my_bellows(&["show", "status"]).output().unwrap();
+        if output.status.success() || Instant::now() > deadline {
+            break String::from_utf8_lossy(&output.stdout).into_owned();
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    let stopped = my_bellows(&["stop"]).status().unwrap().success();
+    if !stopped {
+        running.kill().unwrap();
+    }
+    assert!(running.wait().unwrap().success() && stopped, "{said}");
+    assert!(said.starts_with("receiver (udp-receiver):\n  listening_on: 127.0.0.1:"), "{said}");
 }
 
 #[test]

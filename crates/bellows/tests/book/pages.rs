@@ -1,0 +1,545 @@
+//! What each page needs to run, and what is special about some of its commands. Those that are not named here are run as
+//! they are, and end with the code 0.
+//!
+//! Keep this short: an example that stands for itself needs no line here.
+
+use bellows_testkit::page::Command;
+
+/// A page of the book.
+pub struct Page {
+    /// Its name: that of the file in `docs/`, without the extension.
+    pub name: &'static str,
+    pub place: Place,
+    /// Programs without which the page is skipped.
+    pub programs: &'static [&'static str],
+    /// Files that must be there, with their contents. The page's own blocks of TOML are `block-1.toml` and so on.
+    pub files: &'static [(&'static str, &'static str)],
+    /// A script that makes what else there must be. `$ROOT` is the workspace's folder.
+    pub set_up: &'static str,
+    /// Networks that run from the beginning: names and files.
+    pub networks: &'static [(&'static str, &'static str)],
+    pub specials: &'static [Special],
+}
+
+/// Where the commands of a page run.
+#[derive(PartialEq, Eq)]
+pub enum Place {
+    /// In a folder like a checkout.
+    Folder,
+    /// The same as root in namespaces, with a network and copies of the system's folders.
+    Namespaces,
+}
+
+/// What is special about a command.
+#[derive(PartialEq, Eq)]
+pub struct Special {
+    /// How it begins; of several, the longest one counts.
+    pub command: &'static str,
+    pub how: How,
+    /// A network that runs meanwhile: its name and file.
+    pub network: Option<(&'static str, &'static str)>,
+    /// What is before it in the same shell, up to a new line or a semicolon.
+    pub before: &'static str,
+    /// Lines after it.
+    pub after: &'static str,
+}
+
+/// How a command is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It ends with this code.
+    Ends(i32),
+    /// It ends with the code 0 and prints this.
+    Says(&'static str),
+    /// With further options, for a shorter time.
+    With(&'static str),
+    /// It is a benchmark, and is run briefly: see `shortened`.
+    Benchmark,
+    /// It goes on until the end of the page, or until another command runs the same network file. It is at work as soon as
+    /// this condition holds, a line of shell that may read the file `$LOG` of its output.
+    Serves(&'static str),
+    /// In a guest, with the commands of other pages: the machine's kernel may be without what it needs.
+    InGuest,
+    /// Not at all.
+    Never {
+        reason: &'static str,
+        /// A test that runs the same: its file and name.
+        test: Option<(&'static str, &'static str)>,
+    },
+}
+
+/// A network runs and takes requests.
+pub const RUNS: &str =
+    r#"test -S "$BELLOWS_RUNTIME_DIR/$(sed -n 's/.*running `.*` as `\([^`]*\)`.*/\1/p' "$LOG" | head -n 1)/control""#;
+
+const PLAIN: Page =
+    Page { name: "", place: Place::Folder, programs: &[], files: &[], set_up: "", networks: &[], specials: &[] };
+
+impl Page {
+    /// What is special about one of its commands.
+    pub fn special(&self, command: &Command) -> Option<&Special> {
+        let matching = self.specials.iter().filter(|special| command.text.starts_with(special.command));
+        matching.max_by_key(|special| special.command.len())
+    }
+}
+
+impl Special {
+    pub const fn new(command: &'static str, how: How) -> Special {
+        Special { command, how, network: None, before: "", after: "" }
+    }
+
+    const fn never(command: &'static str, reason: &'static str) -> Special {
+        Special::new(command, How::Never { reason, test: None })
+    }
+
+    /// Another test runs it.
+    const fn elsewhere(command: &'static str, reason: &'static str, file: &'static str, test: &'static str) -> Special {
+        Special::new(command, How::Never { reason, test: Some((file, test)) })
+    }
+
+    const fn beside(mut self, name: &'static str, file: &'static str) -> Special {
+        self.network = Some((name, file));
+        self
+    }
+
+    const fn before(mut self, lines: &'static str) -> Special {
+        self.before = lines;
+        self
+    }
+
+    const fn after(mut self, lines: &'static str) -> Special {
+        self.after = lines;
+        self
+    }
+}
+
+pub static CAMPAIGNS: Page = Page {
+    name: "campaigns",
+    files: &[
+        (
+            "sizes.toml",
+            r#"name = "sizes"
+repeats = 8
+command = { shell = "echo rate={size}.$(({block} % 3))" }
+[factors]
+size = ["60", "64"]
+[score]
+pattern = 'rate=(?<rate>[0-9.]+)'
+unit = "Mpps"
+"#,
+        ),
+        (
+            "table.csv",
+            "version,size,score\nold,60,10.1\nold,60,10.3\nold,60,10.2\nold,64,9.9\nold,64,9.7\nold,64,9.8\n\
+             new,60,11.1\nnew,60,11.4\nnew,60,11.2\nnew,64,10.9\nnew,64,10.7\nnew,64,10.8\n",
+        ),
+    ],
+    set_up: "
+mkdir -p crates/campaign
+cp -r \"$ROOT/crates/campaign/examples\" crates/campaign/
+cp -r \"$ROOT/bench\" .
+bellows campaign run sizes.toml
+",
+    specials: &[
+        Special::elsewhere(
+            "bellows campaign run sizes.toml --queue",
+            "needs a server on another machine",
+            "crates/bellows/tests/campaigns.rs",
+            "workers_make_the_runs_of_a_queue",
+        ),
+        Special::elsewhere(
+            "bellows campaign worker sizes.toml --queue",
+            "needs a server on another machine",
+            "crates/bellows/tests/campaigns.rs",
+            "workers_make_the_runs_of_a_queue",
+        ),
+        Special::elsewhere(
+            "bellows campaign worker sizes --sha256",
+            "needs a server on another machine",
+            "crates/queue/tests/queue/access.rs",
+            "a_queue_is_that_of_one_campaign_and_one_file",
+        ),
+        Special::new("PATH=$PWD/target/release:$PATH bellows campaign run bench/", How::With("--repeats 1")),
+        Special::never("bellows campaign compare bench/campaigns/release.toml", "builds two releases"),
+    ],
+    ..PLAIN
+};
+
+pub static FILTERING: Page = Page {
+    name: "filtering",
+    specials: &[
+        Special::new("bellows filter 'tcp port 80 or 443' -r", How::Says("1,552 of 2,972 packets match")),
+        Special::new("bellows filter 'tcp prot 80'", How::Ends(2)),
+        Special::new("bellows filter 'vlan 5 or vlan 6'", How::Says("looks behind one more header")),
+    ],
+    ..PLAIN
+};
+
+pub static INSTALLING: Page = Page {
+    name: "installing",
+    specials: &[
+        Special::never("cargo install", "builds a release"),
+        Special::elsewhere("cargo xtask package", "a step of `cargo xtask test`", "xtask/src/package.rs", "step"),
+        Special::never("docker build", "fetches images and builds a release in one of them"),
+        Special::never("docker run", "needs the image"),
+    ],
+    ..PLAIN
+};
+
+pub static INTERFACES: Page = Page {
+    name: "interfaces",
+    place: Place::Namespaces,
+    programs: &["ping", "setcap"],
+    set_up: "
+cp block-1.toml bridge.toml
+echo 'netops:x:60001:' >>/etc/group
+echo 'alice:x:60001:60001::/nonexistent:/bin/sh' >>/etc/passwd
+ip link add eth0 type veth peer name far
+",
+    specials: &[
+        Special::new("ip netns exec middle bellows run", How::Serves(RUNS)),
+        Special::new("ip netns exec one ping", How::Serves("grep -q 'bytes from 192.0.2.2' \"$LOG\"")),
+        Special::never("nft", "is none of the programs for the tests"),
+        Special::elsewhere(
+            "qemu-system-x86_64",
+            "needs the disk of a machine",
+            "crates/bellows/tests/unix_socket.rs",
+            "a_guest_talks_over_streams_and_datagrams",
+        ),
+        Special::never("podman run", "needs an image"),
+    ],
+    ..PLAIN
+};
+
+pub static IPSEC: Page = Page {
+    name: "ipsec",
+    files: &[(
+        "ends.toml",
+        r#"
+[apps.uplink]
+app = "vhost-user"
+socket = "uplink.sock"
+[apps.lan]
+app = "vhost-user"
+socket = "lan.sock"
+"#,
+    )],
+    set_up: "
+for name in site-out site-in new-in new-out; do
+    head -c 20 /dev/urandom | od -An -v -tx1 | tr -d ' \\n' >$name.key
+done
+cat block-1.toml ends.toml >site.toml
+",
+    networks: &[("site", "site.toml")],
+    specials: &[
+        Special::new("key1=", How::InGuest).before("cd /tmp; "),
+        Special::new("ip xfrm", How::InGuest),
+        Special::new("ip route add", How::InGuest),
+    ],
+    ..PLAIN
+};
+
+pub static IPV6_LINKS: Page = Page {
+    name: "ipv6-links",
+    place: Place::Namespaces,
+    files: &[(
+        "start.toml",
+        r#"
+links = ["lan.output -> router.lan", "router.lan -> lan.input"]
+[apps.lan]
+app = "raw-socket"
+interface = "far"
+[apps.router]
+app = "router"
+"#,
+    )],
+    set_up: "
+cat start.toml block-1.toml >lan.toml
+ip link add eth0 type veth peer name far
+ip link set eth0 up
+ip link set far up
+",
+    networks: &[("lan", "lan.toml")],
+    specials: &[
+        Special::new("ip -6 address show", How::Says("inet6 2001:db8:2:"))
+            .before("until ip -6 route show default | grep -q via; do sleep 0.1; done\n"),
+        Special::new("ip -6 route show default", How::Says("via fe80::ff:fe00:2")),
+    ],
+    ..PLAIN
+};
+
+pub static L2VPN: Page = Page {
+    name: "l2vpn",
+    specials: &[Special::new("ip l2tp", How::InGuest), Special::new("ip link", How::InGuest)],
+    ..PLAIN
+};
+
+pub static METRICS: Page = Page {
+    name: "metrics",
+    place: Place::Namespaces,
+    set_up: "mkdir -p /var/lib/prometheus/node-exporter",
+    specials: &[
+        Special::new("bellows metrics --listen", How::Serves("grep -q 'metrics at' \"$LOG\"")),
+        Special::new(
+            "bellows metrics --file",
+            How::Serves("grep -q bellows_ /var/lib/prometheus/node-exporter/bellows.prom"),
+        ),
+        Special::new("bellows bench scrape", How::Benchmark),
+    ],
+    ..PLAIN
+};
+
+pub static OPERATING: Page = Page {
+    name: "operating",
+    place: Place::Namespaces,
+    programs: &["systemd-sysusers", "systemd-tmpfiles"],
+    set_up: "
+cp -r \"$ROOT/packaging\" .
+mkdir -p /etc/bellows /etc/systemd/system
+cat >/etc/bellows/edge.toml <<'END'
+links = [\"source -> guest\", \"guest -> end\"]
+[apps.source]
+app = \"source\"
+rate = \"1kpps\"
+[apps.guest]
+app = \"vhost-user\"
+socket = \"/run/guest.sock\"
+[apps.end]
+app = \"sink\"
+END
+",
+    networks: &[("edge", "/etc/bellows/edge.toml")],
+    specials: &[
+        Special::elsewhere(
+            "systemctl",
+            "needs systemd as the first process",
+            "crates/bellows/tests/service/booted.rs",
+            "systemd_runs_reloads_watches_and_stops_a_network",
+        ),
+        Special::elsewhere(
+            "journalctl",
+            "needs a journal",
+            "crates/bellows/tests/service/booted.rs",
+            "systemd_runs_reloads_watches_and_stops_a_network",
+        ),
+        Special::new("bellows check --privileges=systemd", How::Ends(0))
+            .after("grep -q '^\\[Service\\]' /etc/systemd/system/bellows@edge.service.d/privileges.conf"),
+        Special::new("bellows events edge", How::Says("edge started: running `/etc/bellows/edge.toml`")),
+    ],
+    ..PLAIN
+};
+
+pub static READING_THE_NUMBERS: Page = Page {
+    name: "reading-the-numbers",
+    programs: &["tcpdump", "valgrind"],
+    files: &[(
+        "chains.toml",
+        r#"
+links = ["first -> north", "north -> north-end", "second -> south", "south -> south-end"]
+[apps.first]
+app = "source"
+[apps.north]
+app = "counter"
+[apps.north-end]
+app = "sink"
+[apps.second]
+app = "source"
+[apps.south]
+app = "counter"
+[apps.south-end]
+app = "sink"
+"#,
+    )],
+    // Another build, which is beside the checkout.
+    set_up: "ln -s . before; mkdir inner",
+    specials: &[
+        Special::new("bellows run examples/costs.toml", How::Serves(RUNS)),
+        Special::new("bellows place chains", How::Says("proposed"))
+            .beside("chains", "chains.toml")
+            .before("until bellows place chains >/dev/null; do sleep 0.2; done\n"),
+        Special::new("bellows place chains --check", How::Says("EXPECTED")).beside("chains", "chains.toml").before(
+            "until bellows place chains --write --workers 2 --no-cpus; do sleep 0.2; done; bellows reload chains\n\
+                 until bellows place chains --check >/dev/null; do sleep 0.2; done\n",
+        ),
+        Special::new("bellows run examples/router-costs.toml", How::Serves(RUNS)),
+        Special::new("bellows show run router-costs --advise", How::Ends(0)).after("bellows stop router-costs"),
+        Special::new("bellows appbench", How::Benchmark),
+        // The network takes a processor, so it ends before the benchmarks that follow it.
+        Special::new("bellows appbench rss --traffic", How::Benchmark).before("bellows stop costs\n"),
+        Special::new("bellows appbench rss --config 'prefetch = 0' --resident dram", How::Benchmark)
+            .before("bellows stop costs\n"),
+        Special::new("bellows bench apps", How::Benchmark),
+        Special::new("bellows bench engine", How::Benchmark).before("cd inner\n"),
+        Special::new("bellows bench history", How::Benchmark),
+    ],
+    ..PLAIN
+};
+
+pub static REPRODUCTIONS: Page =
+    Page { name: "reproductions", specials: &[Special::new("bellows appbench", How::Benchmark)], ..PLAIN };
+
+pub static ROUTER: Page = Page {
+    name: "router",
+    files: &[
+        (
+            "core.toml",
+            r#"
+links = ["in -> router.lan", "router.lan -> back"]
+[apps.in]
+app = "source"
+rate = "1kpps"
+[apps.back]
+app = "sink"
+[apps.router]
+app = "router"
+routes = ["198.51.0.0/16 via 192.0.2.9"]
+[apps.router.interfaces.lan]
+mac = "02:00:00:00:00:01"
+addresses = ["192.0.2.1/24"]
+"#,
+        ),
+        ("changes.txt", "add 10.1.0.0/16 via 192.0.2.9\n10.2.0.0/16 via 192.0.2.9\ndel 10.1.0.0/16\n"),
+        ("routes.txt", "10.2.0.0/16 via 192.0.2.10\n10.3.0.0/16 via 192.0.2.9\n"),
+    ],
+    set_up: "sed '/^routes/d' core.toml >other.toml",
+    networks: &[("core", "core.toml")],
+    specials: &[
+        Special::new("bellows route show match", How::Says("198.51.0.0/16")),
+        Special::new("bellows route show core | ", How::Ends(0)).beside("other", "other.toml"),
+        Special::elsewhere(
+            "ping",
+            "needs several routers",
+            "crates/bellows/tests/interfaces/hops.rs",
+            "traceroute_sees_each_router_with_its_address",
+        ),
+    ],
+    ..PLAIN
+};
+
+pub static SWITCHING: Page = Page {
+    name: "switching",
+    files: &[(
+        "ports.toml",
+        r#"
+[apps.one]
+app = "vhost-user"
+socket = "one.sock"
+[apps.two]
+app = "vhost-user"
+socket = "two.sock"
+[apps.uplink]
+app = "vhost-user"
+socket = "uplink.sock"
+"#,
+    )],
+    set_up: "cat block-1.toml ports.toml >switch.toml",
+    networks: &[("switch", "switch.toml")],
+    specials: &[Special::new("bellows appbench", How::Benchmark)],
+    ..PLAIN
+};
+
+pub static TUNNELS: Page = Page {
+    name: "tunnels",
+    specials: &[
+        // The tunnel of another page has the same number, and goes in the background.
+        Special::new("ip l2tp add tunnel", How::InGuest)
+            .before("ip l2tp del tunnel tunnel_id 1; while ip l2tp show tunnel | grep Tunnel; do sleep 1; done; "),
+        Special::new("ip l2tp add session", How::InGuest),
+    ],
+    ..PLAIN
+};
+
+pub static VHOST_USER: Page = Page {
+    name: "vhost-user",
+    networks: &[("guest", "block-1.toml")],
+    specials: &[
+        Special::elsewhere(
+            "qemu-system-x86_64",
+            "needs KVM and the disk of a machine",
+            "crates/bellows/tests/qemu.rs",
+            "packed_rings_with_several_queues_and_a_plain_card",
+        ),
+        Special::elsewhere(
+            "dpdk-testpmd",
+            "needs a terminal",
+            "crates/bellows/tests/dpdk.rs",
+            "every_combination_of_options_returns_every_byte",
+        ),
+        Special::new("bellows show vhost guest", How::Says("guest (vhost-user): server on ")),
+    ],
+    ..PLAIN
+};
+
+pub static WEB: Page = Page {
+    name: "web",
+    place: Place::Namespaces,
+    programs: &["curl"],
+    networks: &[("router", "examples/router-costs.toml")],
+    specials: &[
+        Special::new("bellows web", How::Serves("grep -q http:// \"$LOG\"")),
+        Special::new("bellows web --listen unix:", How::Serves("grep -q bellows-web.sock \"$LOG\"")),
+        Special::never("ssh", "needs another machine"),
+        // The page has the token of the address that was printed before.
+        Special::new("curl", How::Says("\"router\"")).before("TOKEN=$(sed -n 's/.*?token=//p' *.log)\n"),
+    ],
+    ..PLAIN
+};
+
+pub static WORKERS: Page = Page {
+    name: "workers",
+    files: &[
+        (
+            "receiver.toml",
+            r#"
+links = ["far -> end"]
+[apps.far]
+app = "vhost-user"
+socket = "between.sock"
+[apps.end]
+app = "sink"
+"#,
+        ),
+        (
+            "sender.toml",
+            r#"
+links = ["source -> near"]
+[apps.source]
+app = "source"
+size = 60
+[apps.near]
+app = "virtio-user"
+socket = "between.sock"
+"#,
+        ),
+    ],
+    specials: &[Special::new("bellows run", How::Serves(RUNS))],
+    ..PLAIN
+};
+
+pub static WRITING_AN_APP: Page = Page {
+    name: "writing-an-app",
+    specials: &[
+        Special::elsewhere(
+            "cargo run",
+            "builds a program of its own",
+            "examples/custom-app/tests/guide.rs",
+            "copied_files_compile",
+        ),
+        Special::elsewhere(
+            "my-bellows",
+            "is a program of its own",
+            "examples/custom-app/tests/guide.rs",
+            "copied_files_compile",
+        ),
+    ],
+    ..PLAIN
+};
+
+/// Lines that make the guest what the pages take for granted.
+pub const GUEST: &[&str] = &[
+    "for name in site-out site-in; do head -c 20 /dev/urandom | od -An -v -tx1 | tr -d ' \\n' >/tmp/$name.key; done",
+    "for address in 2001:db8::2 2001:db8:b::1; do ip address add $address/128 dev lo nodad || break; done",
+    "ip address add 198.51.100.1/32 dev lo && ip address add 10.1.0.1/24 dev lo",
+    "ip link add near type gretap local 198.51.100.1 remote 192.0.2.9 && ip link set near up",
+    "ip address add 192.0.2.2/24 dev near && ip -6 route add 2001:db8::1/128 dev near",
+];
