@@ -16,8 +16,8 @@ const KINDS: [&str; 5] = ["lib", "bin", "test", "bench", "example"];
 pub struct Program {
     /// The name of its package without `bellows-`, and that of its target: `wire/views`.
     pub name: String,
-    /// The line that Cargo prints before it runs the program. A command of Cargo's prints such lines itself.
-    pub heading: Option<String>,
+    /// The line that Cargo prints before it runs the program. A command of Cargo's prints more of them.
+    pub heading: String,
     /// What makes Cargo run it alone: `-p bellows-wire --test views`.
     pub selection: String,
     pub command: Command,
@@ -26,7 +26,8 @@ pub struct Program {
 impl Program {
     /// A command of Cargo's that runs tests.
     pub fn of_cargo(name: &str, selection: &str, command: Command) -> Program {
-        Program { name: name.to_owned(), heading: None, selection: selection.to_owned(), command }
+        let heading = format!("   Doc-tests {name} (cargo)");
+        Program { name: name.to_owned(), heading, selection: selection.to_owned(), command }
     }
 }
 
@@ -71,7 +72,7 @@ fn program(message: &Value) -> Option<((String, usize, String), Program)> {
     let shown = shown.and_then(|current| executable.strip_prefix(current).ok()).unwrap_or(executable);
 
     let unit_tests = if KINDS[kind] == "test" { "" } else { "unittests " };
-    let heading = Some(format!("     Running {unit_tests}{source} ({})", shown.display()));
+    let heading = format!("     Running {unit_tests}{source} ({})", shown.display());
     let selection = match KINDS[kind] {
         "lib" => format!("-p {package} --lib"),
         kind => format!("-p {package} --{kind} {name}"),
@@ -148,7 +149,7 @@ mod tests {
         let of = |part: fn(&Program) -> &str| programs.iter().map(part).collect::<Vec<_>>();
         assert_eq!(of(|program| &program.name), ["wire/bellows_wire", "wire/frames", "wire/views", "xtask/xtask"]);
         assert_eq!(
-            of(|program| program.heading.as_deref().unwrap()),
+            of(|program| &*program.heading),
             [
                 "     Running unittests src/lib.rs (/elsewhere/debug/deps/bellows_wire-0123)",
                 "     Running tests/frames/main.rs (/elsewhere/debug/deps/frames-0123)",

@@ -3,6 +3,9 @@
 /// The start of the reason of an ignored test that another test runs; the name of that test follows.
 const RUN_BY: &str = "run by ";
 
+/// What Cargo says of a test program, or of the examples of a crate, that has failed.
+const FAILED: [&str; 2] = ["error: test failed, to rerun pass ", "error: doctest failed, to rerun pass "];
+
 /// The tests seen so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -37,7 +40,7 @@ impl Tally {
             self.program = program(name);
             self.failures_before = self.failures.len();
             self.is_counted = false;
-        } else if let Some(target) = line.strip_prefix("error: test failed, to rerun pass ") {
+        } else if let Some(target) = FAILED.iter().find_map(|words| line.strip_prefix(words)) {
             let named = self.failures.len() - self.failures_before;
             // Tests that failed before a crash are not counted by the program.
             if !self.is_counted {
@@ -113,6 +116,25 @@ fn program(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn examples_that_fail_are_those_of_their_crate() {
+        let mut tally = Tally::default();
+        let lines = [
+            "   Doc-tests examples (cargo)",
+            "   Doc-tests one",
+            "test src/lib.rs - item (line 3) ... FAILED",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s",
+            "error: doctest failed, to rerun pass `-p one --doc`",
+            "   Doc-tests two",
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s",
+            "   Doc-tests three",
+            "error: doctest failed, to rerun pass `-p three --doc`",
+        ];
+        lines.iter().for_each(|line| tally.read_line(line));
+        assert_eq!((tally.passed, tally.failed), (3, 2));
+        assert_eq!(tally.failures, ["src/lib.rs - item (line 3)", "three (`-p three --doc`)"]);
+    }
 
     #[test]
     fn counts_add_up_over_test_programs() {

@@ -341,7 +341,7 @@ fn the_scrape_benchmark_compares_phases_with_scrapes_and_without() {
         // In each of two processes there are two phases of three periods.
         assert_eq!((label("scrapes"), label("period_seconds")), (&12.into(), &0.1.into()), "{result:#}");
         assert!(label("scrape_ms").as_f64() > Some(0.0), "{result:#}");
-        assert_eq!((&result["unit"], label("target")), (&"ratio".into(), &"1 ± 0.01".into()));
+        assert_eq!((&result["unit"], label("target")), (&"ratio".into(), &"1, half-width at most 0.01".into()));
         assert_eq!(label("verdict"), "undecided", "two processes have no interval");
     }
     assert!(report["lost"].as_f64().is_some_and(|lost| (0.0..=1.0).contains(&lost)), "{report:#}");
@@ -351,7 +351,7 @@ fn the_scrape_benchmark_compares_phases_with_scrapes_and_without() {
     let text = sandbox.bellows(&[&SCRAPE[..], &["--processes", "1", "--case", "small"]].concat()).fine().stdout;
     let row = text.lines().find(|line| line.starts_with("small  ")).unwrap();
     assert!(row.ends_with("  undecided") && row.matches(" Mpps").count() == 2, "{text}");
-    assert!(text.contains("1 ± 0.01: 0 of 1 hold") && !text.contains("chain"), "{text}");
+    assert!(text.contains("1, half-width at most 0.01: 0 of 1 hold") && !text.contains("chain"), "{text}");
     assert_eq!(scrape_folders(&sandbox), Vec::<PathBuf>::new());
 }
 

@@ -217,7 +217,8 @@ events! { 'a
         /// The interface, or the name of the pseudowire.
         port: &'a str,
     }
-    /// A key of an IPsec pair has reached its soft limit, and is to be replaced. Once for each key.
+    /// A key of an IPsec pair has reached its soft limit, and is to be replaced. Once for each key by what
+    /// it has protected, and once by its time.
     KeyExpiring = "key-expiring", Warn, None => {
         /// The app.
         app: &'a str,

@@ -22,7 +22,7 @@ pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
     Within(f64, f64),
-    /// The interval holds the first number, and extends at most the second to each side.
+    /// The interval holds the first number, and half of its width is at most the second one.
     Unchanged(f64, f64),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Target {
             Target::AtMost(bound) => write!(formatter, "at most {bound}"),
             Target::AtLeast(bound) => write!(formatter, "at least {bound}"),
             Target::Within(low, high) => write!(formatter, "{low}–{high}"),
-            Target::Unchanged(value, half_width) => write!(formatter, "{value} ± {half_width}"),
+            Target::Unchanged(value, half_width) => write!(formatter, "{value}, half-width at most {half_width}"),
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!([verdict(0.995, 1.004, 6), verdict(1.0, 1.019, 6), verdict(0.985, 1.0, 6)], ["holds"; 3]);
         assert_eq!([verdict(0.989, 1.012, 6), verdict(0.5, 2.0, 6), verdict(0.995, 1.004, 5)], ["undecided"; 3]);
         assert_eq!([verdict(0.99, 0.999, 6), verdict(1.001, 1.002, 6), verdict(0.5, 0.9, 6)], ["fails"; 3]);
-        assert_eq!(Target::Unchanged(1.0, 0.01).to_string(), "1 ± 0.01");
+        assert_eq!(Target::Unchanged(1.0, 0.01).to_string(), "1, half-width at most 0.01");
     }
 
     #[test]

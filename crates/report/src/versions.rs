@@ -11,6 +11,9 @@ use crate::words::{counted, estimate, percent, sentence};
 /// The longest axis, in percent. Intervals that end outside are cut there.
 const LONGEST: f64 = 100.0;
 
+/// The largest end of an interval that says something, in percent, as in the text.
+const MOST: f64 = 10_000.0;
+
 impl Picture {
     /// What the pairs say of each combination and score: the change from the old version to the new one in percent, with
     /// its interval. Changes that are no shares, because a score is 0 or below, are only numbers.
@@ -19,12 +22,13 @@ impl Picture {
             comparison.results.iter().zip(comparison.names()).map(|(compared, name)| row(compared, name)).collect();
         let ends = lines.iter().filter_map(|row| row.values).flat_map(|[low, _, high]| [low, high]);
         let scale = Axis::around(ends.chain([0.0]).map(|end| end.clamp(-LONGEST, LONGEST)), 0.04);
+        let compared = comparison.results.iter().filter(|compared| compared.effect.is_some()).count();
         let title = format!("{}: from {} to {}", comparison.name, comparison.old, comparison.new);
         let captions = vec![
             sentence(&comparison.answer()),
             format!(
                 "Each row is the change of a score. The intervals of the {} hold together in {} of 100 cases.",
-                counted(lines.len(), "comparison", "comparisons"),
+                counted(compared, "comparison", "comparisons"),
                 percent(comparison.confidence)
             ),
         ];
@@ -44,7 +48,7 @@ fn row(compared: &Compared, name: String) -> Row {
     let numbers = estimate(middle, low, high, unit);
     match effect.scale {
         // Too few pairs can have intervals without an end.
-        Scale::Share if high <= 10.0 * LONGEST => Row { label, values: Some([low, middle, high]), numbers },
+        Scale::Share if high <= MOST => Row { label, values: Some([low, middle, high]), numbers },
         Scale::Share => Row { label, values: None, numbers: "no interval".to_owned() },
         Scale::Unit => Row { label, values: None, numbers },
     }

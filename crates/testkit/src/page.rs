@@ -70,8 +70,8 @@ impl Block<'_> {
             return Vec::new();
         }
         assert!(matches!(language, "" | "sh"), "line {}: a block of `{language}`", self.line);
-        // The first line tells what a block without a language is.
-        let is_shell = self.lines.first().map(|first| first.trim());
+        // The first line that is no comment tells what a block without a language is.
+        let is_shell = self.lines.iter().map(|line| line.trim()).find(|line| !line.starts_with('#'));
         let is_shell = is_shell.is_some_and(|first| first.starts_with("$ ") || looks_like_command(first));
         if language.is_empty() && !is_shell {
             return Vec::new();

@@ -193,9 +193,13 @@ const NEWS = {
 /// What the page sees that networks keep events of as well.
 const IN_EVENTS = ["running", "restarted", "reloaded", "failed", "slow", "crashed", "ended"];
 
+/// Milliseconds between such an event and the time at which the page sees the same.
+const KEPT_WITHIN = 5000;
+
 /// What happened to a network, in the order of time: the events that it has kept, and what the page alone has seen.
 const happenings = live => {
-  const own = live.events.filter(event => !live.kept.length || !IN_EVENTS.includes(event.what));
+  const isKept = event => IN_EVENTS.includes(event.what) && live.kept.some(kept => Math.abs(kept.at - event.at) < KEPT_WITHIN);
+  const own = live.events.filter(event => !isKept(event));
   return [...live.kept, ...own].sort((one, other) => one.at - other.at);
 };
 

@@ -32,6 +32,12 @@ const COST_SPAN: Duration = Duration::from_secs(10);
 /// The maximum number of events that are kept of a network.
 const MAX_EVENTS: usize = 100;
 
+/// The maximum bytes of them.
+const MAX_KEPT_BYTES: usize = MAX_EVENTS * (size_of::<Kept>() + 3 * MAX_TEXT);
+
+/// The maximum number of other users' networks whose events are read at a time.
+const MAX_FOREIGN_EVENTS: usize = 8;
+
 /// The maximum number of ended networks that are kept.
 const MAX_ENDED: usize = 50;
 
@@ -67,6 +73,12 @@ impl Kept {
         let json = news.to_json();
         let text = |key: &str| shortened(json[key].as_str().unwrap_or_default().to_owned());
         Kept { at: milliseconds(time_ns), what: text("event"), level: text("level"), text: text("message") }
+    }
+}
+
+impl Kept {
+    fn size(&self) -> usize {
+        size_of::<Kept>() + self.what.len() + self.level.len() + self.text.len()
     }
 }
 
@@ -135,6 +147,8 @@ struct Room {
     /// The time of the next reading, while a page is open.
     next: Option<Instant>,
     is_over: bool,
+    /// Whose turn it is among other users' networks.
+    turn: usize,
 }
 
 impl Shared {
@@ -185,8 +199,19 @@ impl Room {
         }
         let mut files: HashMap<String, Vec<EventFiles>> = HashMap::new();
         EventFiles::all().into_iter().for_each(|of_one| files.entry(of_one.name()).or_default().push(of_one));
+        // Of other users a few at a time, as far as there is room.
+        let foreign = self.networks.values().filter(|network| network.is_foreign).count();
+        let turns = foreign.div_ceil(MAX_FOREIGN_EVENTS).max(1);
+        self.turn = (self.turn + 1) % turns;
+        let mut place = 0;
         for network in self.networks.values_mut() {
-            network.read_events(files.get(&network.name).map_or(&[], Vec::as_slice));
+            let left = left.entry(network.user.clone()).or_insert(Allowance::new(network.is_foreign));
+            left.spend(network.kept.iter().map(Kept::size).sum());
+            let is_turn = !network.is_foreign || (place % turns == self.turn && left.left() > MAX_KEPT_BYTES);
+            place += usize::from(network.is_foreign);
+            if is_turn {
+                network.read_events(files.get(&network.name).map_or(&[], Vec::as_slice));
+            }
         }
         let ended = |(key, network): (&(bool, String), &Watched)| network.state.is_none().then(|| key.clone());
         let ended: Vec<_> = self.networks.iter().filter_map(ended).collect();
@@ -339,6 +364,10 @@ impl Watched {
 
     /// Takes the events that the network has kept since the reading before.
     fn read_events(&mut self, files: &[EventFiles]) {
+        // Also if they cannot be listed just now; a reader would begin anew.
+        if files.is_empty() {
+            return;
+        }
         // As it was before the files are read: a process that has ended writes nothing any more.
         let crashed = self.pid.filter(|_| self.state == Some(State::Crashed));
         let news = self.event_reader.poll(files, crashed);
@@ -379,8 +408,10 @@ impl Watched {
 
     /// Reads its state and its counters, of which this size is left at most.
     fn read(&mut self, runtime_dir: &RuntimeDir, left: &mut Allowance) {
+        // Before its state, which must not be that of an earlier run.
+        let (pid, claimed) = (runtime_dir.pid(), runtime_dir.claimed());
         let state = networks::state(runtime_dir);
-        self.see_run(runtime_dir.pid(), runtime_dir.claimed());
+        self.see_run(pid, claimed);
         let before = self.state.replace(state);
         match (before, state) {
             (Some(State::Running | State::Stopped) | None, State::Crashed) => {

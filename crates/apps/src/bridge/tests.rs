@@ -197,11 +197,15 @@ fn a_loop_is_an_event_but_not_a_flood_of_them() {
     };
     assert_eq!(log.take(), [event("02:00:00:00:00:01")]);
     assert_eq!(rig.status().unwrap()["held"], 3);
-    rig.set_time(20_000_000_000);
-    for port in ["a", "b", "a"] {
-        sent(&mut rig, port, &frame(9, 4));
-    }
-    assert_eq!(log.take(), [event("02:00:00:00:00:04")]);
+    let mut loops = |seconds: u64, from: u16| {
+        rig.set_time(seconds * 1_000_000_000);
+        for port in ["a", "b", "a"] {
+            sent(&mut rig, port, &frame(9, from));
+        }
+        log.take()
+    };
+    assert_eq!(loops(20, 4), [0; 0], "an event in ten minutes");
+    assert_eq!(loops(610, 5), [event("02:00:00:00:00:05")]);
 }
 
 #[test]

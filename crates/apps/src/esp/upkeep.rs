@@ -11,14 +11,19 @@ use super::{Esp, SECOND};
 /// How often the app looks at these things, in nanoseconds.
 const PERIOD: u64 = SECOND / 4;
 
+/// The most events of soft limits in a period: pairs that started together reach those of time together. The others
+/// follow in the next periods.
+const MAX_TOLD: usize = 16;
+
 impl Esp {
     /// Does what is due.
     pub(super) fn keep_up(&mut self, io: &Io<Self>) {
         self.carry_out(io);
         self.keyring.associations.remove_old(io.now());
+        let mut told = 0;
         for place in 0..self.pairs.len() {
             self.pairs[place].path.forget_old(io.now());
-            self.keep_limits(io, place);
+            told += self.keep_limits(io, place, told < MAX_TOLD);
             self.keep_alive(io, place);
         }
         if io.now() >= self.next_publication {
@@ -41,21 +46,26 @@ impl Esp {
         }
     }
 
-    /// Looks at the limits of a pair.
-    fn keep_limits(&mut self, io: &Io<Self>, place: usize) {
+    /// Looks at the limits of a pair. Returns how many soft limits it has told.
+    fn keep_limits(&mut self, io: &Io<Self>, place: usize, may_tell: bool) -> usize {
         let (pair, name) = (&mut self.pairs[place], &self.names[place]);
-        let Some(Running { id, current, ages, .. }) = self.keyring.running.get_mut(name) else { return };
+        let Some(Running { id, current, ages, .. }) = self.keyring.running.get_mut(name) else { return 0 };
         let associations = &mut self.keyring.associations;
-        let reached = [
-            associations.current_inbound(*id).and_then(|inbound| inbound.take_soft_limit()),
-            associations.outbound(*id).and_then(|outbound| outbound.take_soft_limit()),
-        ];
+        let reached = match may_tell {
+            true => [
+                associations.current_inbound(*id).and_then(|inbound| inbound.take_soft_limit()),
+                associations.outbound(*id).and_then(|outbound| outbound.take_soft_limit()),
+            ],
+            false => [None; 2],
+        };
+        let mut told = 0;
         for way in [Way::Inbound, Way::Outbound] {
             let (spec, age) = (&current[way as usize], &mut ages[way as usize]);
-            let is_late = age.passes(spec, io.now());
+            let is_late = age.passes(spec, io.now(), may_tell);
             pair.is_expired[way as usize] = age.is_expired;
             let limit = reached[way as usize].map(|limit| limit.to_string());
             if let Some(limit) = limit.or(is_late.then(|| "time".to_owned())) {
+                told += 1;
                 io.count(Self::SOFT_LIMITS, 1);
                 let (app, direction, spi) = (&self.name, way.key(), spec.spi);
                 let event = KeyExpiring { app, pair: name, direction, spi: spi.get().into(), limit: &limit };
@@ -65,6 +75,7 @@ impl Esp {
                 ));
             }
         }
+        told
     }
 
     /// Sends a keepalive if one is due.
@@ -83,11 +94,11 @@ impl Esp {
 }
 
 impl Age {
-    /// Notes the time. Returns whether the soft limit is reached, once.
-    fn passes(&mut self, spec: &Spec, now: u64) -> bool {
+    /// Notes the time. Returns whether the soft limit is reached: once, when it may be told.
+    fn passes(&mut self, spec: &Spec, now: u64, may_tell: bool) -> bool {
         let since = *self.since.get_or_insert(now);
         let is_over = |seconds: Option<u32>| seconds.is_some_and(|seconds| now - since >= u64::from(seconds) * SECOND);
         self.is_expired = is_over(spec.hard.seconds);
-        is_over(spec.soft.seconds) && !std::mem::replace(&mut self.is_told, true)
+        may_tell && is_over(spec.soft.seconds) && !std::mem::replace(&mut self.is_told, true)
     }
 }

@@ -113,6 +113,9 @@ const FIRST_LINES: usize = 256;
 /// The shortest time between two lines of the log about addresses that have moved too often, in units of their times.
 const LOG_UNITS: u64 = 40;
 
+/// The same between two events, which are kept: ten minutes.
+const EVENT_UNITS: u64 = 2_240;
+
 /// A table of MAC addresses.
 pub struct MacTable {
     slots: Published<Arc<Slots>>,
@@ -127,6 +130,8 @@ pub struct MacTable {
     moves: AtomicU64,
     /// When the log had a line about an address that has moved too often.
     logged: AtomicU64,
+    /// The time of the last event about them, likewise.
+    told: AtomicU64,
     ports: PortList,
     fixed: Mutex<HashMap<Key, String>>,
     upkeep: Mutex<Upkeep>,
@@ -248,6 +253,7 @@ impl MacTable {
             age: AtomicU32::new(0),
             moves: AtomicU64::new(limit.word()),
             logged: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             ports: PortList::default(),
             fixed: Mutex::default(),
             upkeep: Mutex::default(),
@@ -313,9 +319,12 @@ impl MacTable {
     #[cold]
     fn tell_held(&self, bridge: &str, entry: Entry, port: PortNumber, now: u64) {
         let time = u64::from(moves::at(now)) + 1;
-        let last = self.logged.load(Relaxed);
-        let is_told = last != 0 && time.wrapping_sub(last) % (1 << 16) < LOG_UNITS;
-        if is_told || self.logged.compare_exchange(last, time, Relaxed, Relaxed).is_err() {
+        let is_due = |last: &AtomicU64, pause: u64| {
+            let then = last.load(Relaxed);
+            let is_early = then != 0 && time.wrapping_sub(then) % (1 << 16) < pause;
+            !is_early && last.compare_exchange(then, time, Relaxed, Relaxed).is_ok()
+        };
+        if !is_due(&self.logged, LOG_UNITS) {
             return;
         }
         let names = self.ports.names();
@@ -328,11 +337,15 @@ impl MacTable {
             port: stays,
             other_port: other,
         };
-        event.log(format_args!(
+        let message = format_args!(
             "the address {} moves between the ports `{stays}` and `{other}` too often: it stays at `{stays}` for a time; is \
              there a loop?",
             shown(entry.key)
-        ));
+        );
+        match is_due(&self.told, EVENT_UNITS) {
+            true => event.log(message),
+            false => warn!("{message}"),
+        }
     }
 }
 

@@ -134,7 +134,7 @@ impl Execute for Arguments {
         let Counts { packets, missed, foreign, undecided } = counts;
         let foreign = match foreign {
             0 => String::new(),
-            _ => format!(", {} left out: not the link type of the first packet", count(foreign)),
+            _ => format!(", {} left out: not the link type of the first one", count(foreign)),
         };
         let undecided = match undecided {
             0 => String::new(),

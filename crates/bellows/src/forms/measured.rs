@@ -103,7 +103,7 @@ static FIGURE: Form = Form {
             "`clocks/packet`, `clocks/call`, `clocks/page`, `clocks/breath`, of the time-stamp counter; `ns/breath`, `Mpps`, \
              `Gb/s`, `ns`, `µs`, `ratio` and others",
         ),
-        key("median", Decimal, "the median over all processes; null if undecided").or_null(),
+        key("median", Decimal, "the median over all processes (of `scrape` the geometric mean); null if undecided").or_null(),
         key(
             "low",
             Decimal,
@@ -113,8 +113,8 @@ static FIGURE: Form = Form {
         key(
             "undecided",
             Flag,
-            "true if the machine was too disturbed: the interval is wider than 3 percent to each side of a ratio, or 10 \
-             percent of another figure (and half a unit). The exit code is 3",
+            "true if the machine was too disturbed: the interval is wider than 3 percent to each side of a ratio (of \
+             `scrape`: 1), or 10 percent of another figure (and half a unit). The exit code is 3",
         )
         .or_absent(),
         key("reference", Decimal, "the same work without Bellows, where applicable").or_absent(),

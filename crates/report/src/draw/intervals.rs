@@ -51,17 +51,29 @@ fn zero(canvas: &mut Canvas, axis: &Axis, ends: [f64; 2], top: f64) {
     canvas.path("axis thin", &format!("M{} {}v{ROW}", Px(place(0.0, axis, ends)), Px(top)));
 }
 
-/// An interval with its middle, and the line of no difference. An end outside of the axis has no bar.
+/// An interval with its middle, and the line of no difference. An end outside of the axis has no bar, and a middle
+/// outside is an arrow.
 fn mark(canvas: &mut Canvas, [low, middle, high]: [f64; 3], axis: &Axis, ends: [f64; 2], top: f64) {
     zero(canvas, axis, ends, top);
     let x = |value: f64| place(value, axis, ends);
     let line = top + ROW / 2.0;
-    let bar = |value: f64| match (axis.low..=axis.high).contains(&value) {
+    let is_inside = |value: f64| (axis.low..=axis.high).contains(&value);
+    let bar = |value: f64| match is_inside(value) {
         true => format!("M{} {}v8", Px(x(value)), Px(line - 4.0)),
         false => String::new(),
     };
     canvas.path("mark thick", &format!("{}{}M{} {}H{}", bar(low), bar(high), Px(x(low)), Px(line), Px(x(high))));
-    canvas.circle("dot", x(middle), line, 3.5);
+    match is_inside(middle) {
+        true => canvas.circle("dot", x(middle), line, 3.5),
+        false => {
+            let tip = if middle > axis.high { 6.0 } else { -6.0 };
+            let (end, y) = (x(middle), Px(line));
+            canvas.path(
+                "mark thick",
+                &format!("M{} {}L{} {y}L{} {}", Px(end - tip), Px(line - 4.0), Px(end), Px(end - tip), Px(line + 4.0)),
+            );
+        }
+    }
 }
 
 /// An interval with its label and numbers.

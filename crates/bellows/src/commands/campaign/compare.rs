@@ -94,15 +94,15 @@ impl Execute for Arguments {
         if interrupted {
             say(&format!("{} of {} runs are made; the same command goes on", shown(done), shown(all)));
         }
-        if let Some(path) = &self.svg {
-            write(path, &Picture::of_comparison(&comparison).svg)?;
-        }
         let text = match self.json {
             true => format!("{:#}\n", json!(comparison)),
             false if self.all => format!("{comparison:#}").lines().map(|line| sanitize(line) + "\n").collect(),
             false => comparison.to_string().lines().map(|line| sanitize(line) + "\n").collect(),
         };
         terminal::print(&text)?;
+        if let Some(path) = &self.svg {
+            write(path, &Picture::of_comparison(&comparison).svg)?;
+        }
         Ok(match () {
             () if interrupted => ExitCode::from(INTERRUPTED),
             () if self.fail_if_slower && comparison.is_slower() => ExitCode::FAILURE,

@@ -94,6 +94,9 @@ pub(super) fn check_output(path: &Path, input: &Path) -> Result<(), CommandError
     let what = match is_input {
         true => "what the report is of",
         false if is_results_file(path) => "a file of a results folder",
+        false if path.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) => {
+            "in a folder that does not exist"
+        }
         false => return Ok(()),
     };
     Err(CommandError::Usage(format!("{} is {what}; choose another file", path.display())))

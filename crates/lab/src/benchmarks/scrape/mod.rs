@@ -47,7 +47,7 @@ use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::targets::{Target, UNDECIDED, VERDICT, conclusions};
 use crate::timing::median_or_nan;
 use crate::workers::{self, this_program};
-use pairs::{MAX_STOLEN, Pair, mean_ratio, median_of};
+use pairs::{MAX_STOLEN, Pair, is_calm, mean_ratio, median_of};
 use service::Launch;
 use side::{Answer, Measurements, block, measure};
 
@@ -60,7 +60,7 @@ const TARGET: Target = Target::Unchanged(1.0, 0.01);
 /// that alternate with phases without scrapes, in random order. The server runs in all of them; it does nothing while
 /// nobody asks. Cases: `small` (a source, a tee and two sinks) and `chain` (1,000 apps in a row). The figure is the
 /// ratio of packets per second with scrapes to those without, with its interval over fresh processes. The verdict is
-/// `holds` if the interval holds 1 and extends at most 0.01 to each side, `fails` if it does not hold 1, and else
+/// `holds` if the interval holds 1 and its half-width is at most 0.01, `fails` if it does not hold 1, and else
 /// `undecided`. The default run takes about 17 minutes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
@@ -202,8 +202,11 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 
 /// The row of a network.
 fn row(case: Case, period: Duration, answers: &[Answer]) -> Option<Measurement> {
+    // Of a process that the host disturbed all the time, nothing is known.
+    let calm: Vec<&Answer> = answers.iter().filter(|answer| is_calm(&answer.pairs)).collect();
+    let used = if calm.is_empty() { answers.iter().collect() } else { calm.clone() };
     let each = |figure: fn(&Pair) -> f64| -> Vec<f64> {
-        answers.iter().map(|answer| median_of(&answer.pairs, figure)).collect()
+        used.iter().map(|answer| median_of(&answer.pairs, figure)).collect()
     };
     let ratios = each(Pair::ratio);
     // Millions of packets per second, to the packet.
@@ -219,8 +222,8 @@ fn row(case: Case, period: Duration, answers: &[Answer]) -> Option<Measurement> 
         ("of", json!("with scrapes to without")),
     ];
     let found = Measurement::with(case.name(), "ratio", mean_ratio(&ratios)?, labels);
-    let judged = TARGET.judge(found, ratios.len());
-    let undecided = ratios.len() >= ENOUGH && verdict(&judged) == UNDECIDED;
+    let judged = TARGET.judge(found, calm.len());
+    let undecided = answers.len() >= ENOUGH && verdict(&judged) == UNDECIDED;
     let median = if undecided { f64::NAN } else { judged.median };
     Some(Measurement { undecided, median, ..judged })
 }
@@ -248,7 +251,12 @@ fn notes(case: Case, answers: &[Answer]) -> Vec<String> {
              more than {percent:.0} percent of a phase; in {corrected} the time that it took is subtracted"
         )
     });
-    made.into_iter().chain(disturbed).collect()
+    let lost = answers.iter().filter(|answer| !is_calm(&answer.pairs)).count();
+    let without = (lost > 0).then(|| match lost == answers.len() {
+        true => format!("{name}: no process has pairs that count; those shown are the least disturbed ones"),
+        false => format!("{name}: {lost} of {} processes do not count, because all their pairs are left out", answers.len()),
+    });
+    made.into_iter().chain(disturbed).chain(without).collect()
 }
 
 /// The share of all phases' time that the host took away.
@@ -375,6 +383,6 @@ mod tests {
         let words = |row: &str| row.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(rows[0]), "chain 1000 2.000 Mpps 2.000 Mpps 1.000 1.000 – 1.000 undecided");
         assert!(words(rows[1]).starts_with("chain 1000 2.000 Mpps 2.000 Mpps – 0.9"), "{text}");
-        assert!(text.contains("with scrapes to without, 1 ± 0.01: 0 of 2 hold; undecided: chain"), "{text}");
+        assert!(text.contains("with scrapes to without, 1, half-width at most 0.01: 0 of 2 hold; undecided: chain"), "{text}");
     }
 }

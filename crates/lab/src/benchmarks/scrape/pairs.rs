@@ -11,6 +11,9 @@ use crate::timing::median_or_nan;
 /// The maximum share of a phase for which the host may take the engine's processor away.
 pub(super) const MAX_STOLEN: f64 = 0.05;
 
+/// Larger ratios count as this one.
+const MOST: f64 = 1_000.0;
+
 /// The beginning or the end of a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
@@ -62,9 +65,14 @@ impl Pair {
     }
 }
 
+/// Whether a process has pairs from which the host took little time.
+pub(super) fn is_calm(pairs: &[Pair]) -> bool {
+    pairs.iter().any(Pair::counts)
+}
+
 /// The pairs that count: those from which the host took little time. If there is none, the one that lost least is
 /// better than nothing.
-pub(super) fn counted(pairs: &[Pair]) -> Vec<Pair> {
+fn counted(pairs: &[Pair]) -> Vec<Pair> {
     let counted: Vec<Pair> = pairs.iter().copied().filter(Pair::counts).collect();
     let least = pairs.iter().min_by(|one, other| one.stolen().total_cmp(&other.stolen()));
     if counted.is_empty() { least.into_iter().copied().collect() } else { counted }
@@ -78,7 +86,9 @@ pub(super) fn median_of(pairs: &[Pair], figure: impl Fn(&Pair) -> f64) -> f64 {
 /// The geometric mean of the processes' ratios, with the 95 percent interval of Student's t for their logarithms. With
 /// too few processes the interval spans all ratios. `None` without any.
 pub(super) fn mean_ratio(ratios: &[f64]) -> Option<Median> {
-    let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).filter(|ratio| ratio.is_finite()).collect();
+    // A rate of 0 is a large difference, and not infinite.
+    let known = ratios.iter().filter(|ratio| !ratio.is_nan());
+    let logarithms: Vec<f64> = known.map(|ratio| ratio.clamp(1.0 / MOST, MOST).ln()).collect();
     if logarithms.is_empty() {
         return None;
     }

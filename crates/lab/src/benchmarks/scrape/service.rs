@@ -1,6 +1,7 @@
 //! A network and its metrics, as two commands serve them, and their client.
 //!
-//! Both commands end with the process that has started them, whatever ends that: the kernel kills them.
+//! Both commands end with the process that has started them, whatever ends that: the kernel kills them. It does not if
+//! their program has capabilities from its file; so the network also ends by itself, and the server alone is idle.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -121,12 +122,14 @@ pub(super) struct Scraped {
 impl Scraped {
     /// Starts a network whose engine has a processor, and its server on another one.
     ///
-    /// `worker` makes this program a worker of this benchmark. The folder holds the network's file and the logs.
-    pub(super) fn start(worker: &[String], folder: &Path, network: &str, engine: usize, other: usize) -> Scraped {
+    /// `worker` makes this program a worker of this benchmark. The folder holds the network's file and the logs. The
+    /// network ends by itself after the longest time that it is needed.
+    pub(super) fn start(worker: &[String], folder: &Path, network: &str, [engine, other]: [usize; 2], most: Duration) -> Scraped {
         let file = folder.join("network.toml");
         fs::write(&file, network).unwrap_or_else(|error| fail(&format!("cannot write {}: {error}", file.display())));
-        let (file, engine_text) = (file.display().to_string(), engine.to_string());
-        let words = ["run", &file, "--name", NAME, "--cpu", &engine_text];
+        let (file, cpu) = (file.display().to_string(), engine.to_string());
+        let most = format!("{}s", most.as_secs());
+        let words = ["run", &file, "--name", NAME, "--cpu", &cpu, "--duration", &most];
         // The threads beside the engine's may run on either processor, as they may in production.
         let mut network = Service::start(worker, &[other, engine], &words, folder.join("run.log"));
         let observer = network.await_start(|_| {

@@ -22,6 +22,9 @@ const SHORTEST_PHASE: Duration = Duration::from_millis(250);
 /// The time before the first phase, in which caches and free buffers settle.
 const WARM_UP: Duration = Duration::from_millis(500);
 
+/// A network lives for ten times as long as it should be needed, and this time more.
+const LEAST: Duration = Duration::from_secs(60);
+
 /// The time within which a counter and the clock should be read: no other thread ran between both.
 const QUICK: Duration = Duration::from_micros(5);
 
@@ -84,7 +87,8 @@ pub(super) fn measure(task: &Measurements) -> Answer {
     cpu::pin_to(task.other).unwrap_or_else(|error| fail(&format!("processor {}: {error}", task.other)));
     fs::create_dir_all(&task.folder)
         .unwrap_or_else(|error| fail(&format!("cannot create {}: {error}", task.folder.display())));
-    let scraped = Scraped::start(&task.worker, &task.folder, &task.case.network(), task.engine, task.other);
+    let most = 10 * (block(task.period) * task.blocks as u32 + LEAST);
+    let scraped = Scraped::start(&task.worker, &task.folder, &task.case.network(), [task.engine, task.other], most);
     let mut side = Side { task, scraped, random: Rng::new(), answer: Answer::default() };
     side.check_scrape();
     thread::sleep(WARM_UP);
