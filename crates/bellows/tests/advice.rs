@@ -148,16 +148,21 @@ fn notes(sandbox: &Sandbox, apps: &str, more: &[&str]) -> String {
 fn a_benchmark_of_an_app_that_waits_for_its_packets_says_so() {
     let _alone = alone();
     let sandbox = released();
-    let deadline = Deadline::new("a benchmark that finds the missing prefetch");
-    // Other programs make intervals wide.
-    while !notes(&sandbox, "rss(prefetch = 0)", &[]).contains(WAITS) {
-        deadline.check();
-    }
-    while !notes(&sandbox, "rss(prefetch = 0)", &["--prefetch", "0,16"]).contains(SIGNATURE) {
-        deadline.check();
-    }
-    while !notes(&sandbox, "ethernet-input(vrf = \"router\", prefetch = 0)", &[]).contains(WAITS) {
-        deadline.check();
+    for (app, more, wanted) in [
+        ("rss(prefetch = 0)", &[][..], WAITS),
+        ("rss(prefetch = 0)", &["--prefetch", "0,16"], SIGNATURE),
+        ("ethernet-input(vrf = \"router\", prefetch = 0)", &[], WAITS),
+    ] {
+        let deadline = Deadline::new("a benchmark that finds the missing prefetch");
+        // Other programs make intervals wide.
+        loop {
+            let notes = notes(&sandbox, app, more);
+            if notes.contains(wanted) {
+                break;
+            }
+            eprintln!("{app}: {notes}");
+            deadline.check();
+        }
     }
 }
 

@@ -205,9 +205,8 @@ fn row(case: Case, period: Duration, answers: &[Answer]) -> Option<Measurement> 
     // Of a process that the host disturbed all the time, nothing is known.
     let calm: Vec<&Answer> = answers.iter().filter(|answer| is_calm(&answer.pairs)).collect();
     let used = if calm.is_empty() { answers.iter().collect() } else { calm.clone() };
-    let each = |figure: fn(&Pair) -> f64| -> Vec<f64> {
-        used.iter().map(|answer| median_of(&answer.pairs, figure)).collect()
-    };
+    let each =
+        |figure: fn(&Pair) -> f64| -> Vec<f64> { used.iter().map(|answer| median_of(&answer.pairs, figure)).collect() };
     let ratios = each(Pair::ratio);
     // Millions of packets per second, to the packet.
     let rate = |figure: fn(&Pair) -> f64| json!(median_or_nan(&each(figure)).round() / 1e6);
@@ -254,7 +253,9 @@ fn notes(case: Case, answers: &[Answer]) -> Vec<String> {
     let lost = answers.iter().filter(|answer| !is_calm(&answer.pairs)).count();
     let without = (lost > 0).then(|| match lost == answers.len() {
         true => format!("{name}: no process has pairs that count; those shown are the least disturbed ones"),
-        false => format!("{name}: {lost} of {} processes do not count, because all their pairs are left out", answers.len()),
+        false => {
+            format!("{name}: {lost} of {} processes do not count, because all their pairs are left out", answers.len())
+        }
     });
     made.into_iter().chain(disturbed).chain(without).collect()
 }
@@ -383,6 +384,9 @@ mod tests {
         let words = |row: &str| row.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(rows[0]), "chain 1000 2.000 Mpps 2.000 Mpps 1.000 1.000 – 1.000 undecided");
         assert!(words(rows[1]).starts_with("chain 1000 2.000 Mpps 2.000 Mpps – 0.9"), "{text}");
-        assert!(text.contains("with scrapes to without, 1, half-width at most 0.01: 0 of 2 hold; undecided: chain"), "{text}");
+        assert!(
+            text.contains("with scrapes to without, 1, half-width at most 0.01: 0 of 2 hold; undecided: chain"),
+            "{text}"
+        );
     }
 }

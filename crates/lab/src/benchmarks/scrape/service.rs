@@ -124,7 +124,13 @@ impl Scraped {
     ///
     /// `worker` makes this program a worker of this benchmark. The folder holds the network's file and the logs. The
     /// network ends by itself after the longest time that it is needed.
-    pub(super) fn start(worker: &[String], folder: &Path, network: &str, [engine, other]: [usize; 2], most: Duration) -> Scraped {
+    pub(super) fn start(
+        worker: &[String],
+        folder: &Path,
+        network: &str,
+        [engine, other]: [usize; 2],
+        most: Duration,
+    ) -> Scraped {
         let file = folder.join("network.toml");
         fs::write(&file, network).unwrap_or_else(|error| fail(&format!("cannot write {}: {error}", file.display())));
         let (file, cpu) = (file.display().to_string(), engine.to_string());
