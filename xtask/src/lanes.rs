@@ -17,7 +17,10 @@ use bellows_testkit::scratch;
 use crate::programs::Program;
 
 /// The programs with which the second lane begins, in this order, each with what it waits for.
-const WAITING: &[(&str, &str)] = &[("bellows/interfaces", "guests, routing daemons, and timers of protocols")];
+const WAITING: &[(&str, &str)] = &[
+    ("bellows/interfaces", "guests, routing daemons, and timers of protocols"),
+    ("bellows/hangs", "networks that do not answer"),
+];
 
 /// The programs that run alone, each with what others would disturb.
 const MEASURING: &[(&str, &str)] = &[

@@ -133,7 +133,7 @@ mod tests {
         ];
         lines.iter().for_each(|line| tally.read_line(line));
         assert_eq!((tally.passed, tally.failed), (3, 2));
-        assert_eq!(tally.failures, ["src/lib.rs - item (line 3)", "three (`-p three --doc`)"]);
+        assert_eq!(tally.failures, ["src/lib.rs - item (line 3)", "examples in three (`-p three --doc`)"]);
     }
 
     #[test]

@@ -232,7 +232,8 @@ events! { 'a
         limit: &'a str,
     }
     /// A station has moved between ports of a bridge more often than `max_moves` allows, and stays at one for a time:
-    /// perhaps there is a loop. At most one event in ten seconds for each table of addresses.
+    /// perhaps there is a loop. At most one event in ten minutes for each table of addresses; the log has a line every
+    /// ten seconds.
     StationMoving = "station-moving", Warn, None => {
         /// The bridge that has noticed it.
         app: &'a str,

@@ -58,7 +58,11 @@ impl Comparison {
     /// A short name of each result, in their order.
     pub fn names(&self) -> Vec<String> {
         let names = Names::new(&self.results);
-        self.results.iter().map(|compared| names.whole(compared)).collect()
+        let name = |compared: &Compared| match names.levels(&compared.levels) {
+            levels if levels.is_empty() || self.has_others(compared) => names.whole(compared),
+            levels => levels,
+        };
+        self.results.iter().map(name).collect()
     }
 
     /// The answer in a line, the results that matter, and how sharp the others are.

@@ -42,7 +42,7 @@ impl Comparison {
     }
 
     /// Whether there are other scores, so that a title names this one.
-    fn has_others(&self, compared: &Compared) -> bool {
+    pub(super) fn has_others(&self, compared: &Compared) -> bool {
         self.results.iter().any(|it| (&it.score, &it.unit) != (&compared.score, &compared.unit))
     }
 

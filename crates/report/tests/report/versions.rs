@@ -40,7 +40,9 @@ fn each_comparison_has_a_row() {
     let document = roxmltree::Document::parse(&picture.svg).unwrap();
     let texts: Vec<&str> =
         document.descendants().filter(|node| node.has_tag_name("text")).filter_map(|node| node.text()).collect();
-    for text in ["faster: small", "medium", "new fails: large", "none", "no interval", "change of the score (%)"] {
+    for text in
+        ["faster: small", "medium", "new fails: large", "none", "0 ms [0, 0]", "no interval", "change of the score (%)"]
+    {
         assert!(texts.contains(&text), "{text}: {texts:?}");
     }
     let dots = document.descendants().filter(|node| node.attribute("class") == Some("dot")).count();

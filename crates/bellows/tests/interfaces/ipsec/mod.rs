@@ -114,7 +114,7 @@ fn wait_for_background(guest: &mut Guest) {
     while guest.run("echo $#").trim() != "0" {
         guest.run("wait $1; shift");
     }
-    guest.run("bad=0; for name in /tmp/background*.status; do test $(cat $name) = 0 || { cat ${name%.status}; bad=1; }; done; test $bad = 0");
+    guest.run("bad=0; for name in /tmp/background*.status; do test $(cat $name) = 0 || { echo $name: $(cat $name); cat ${name%.status}; bad=1; }; done; test $bad = 0");
     guest.run("rm -f /tmp/background*");
 }
 
