@@ -2,6 +2,7 @@
 //!
 //! cargo-deb is built for this where it is missing, without its C library for xz.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,9 +87,13 @@ fn write_parts(program: &Path) -> Result<(), TaskError> {
     let completions = parts.join("completions");
     fs::create_dir_all(&completions).map_err(|error| cannot_write(&completions, &error))?;
     succeed(Command::new(program).arg("man").arg("-o").arg(parts.join("man")))?;
-    let write = |words: &[&str], path: PathBuf| {
-        let text = output(Command::new(program).args(words))?;
-        fs::write(&path, text).map_err(|error| cannot_write(&path, &error))
+    // Completions call the program by its name if it is on the path, as it is where the package is installed.
+    let folder = program.parent().into_iter().map(Path::to_path_buf);
+    let path = env::join_paths(folder.chain(env::split_paths(&env::var_os("PATH").unwrap_or_default())))
+        .map_err(|error| TaskError::failed(format!("the folder of {}: {error}", program.display())))?;
+    let write = |words: &[&str], path_of_part: PathBuf| {
+        let text = output(Command::new(program).args(words).env("PATH", &path))?;
+        fs::write(&path_of_part, text).map_err(|error| cannot_write(&path_of_part, &error))
     };
     for (shell, name) in COMPLETIONS {
         write(&["completions", shell], completions.join(name))?;
@@ -136,6 +141,14 @@ fn check(package: &Path) -> Result<(), TaskError> {
     let mut quickstart = Command::new(&program);
     quickstart.arg("run").arg(examples.join("quickstart.toml")).args(run).current_dir(&root);
     succeed(quickstart.stdout(Stdio::null()))?;
+    let target = fs::canonicalize(target_dir()).unwrap_or_else(|_| target_dir()).display().to_string();
+    for path in installed.iter().filter(|path| path.to_string_lossy().contains("completions")) {
+        let text = fs::read_to_string(path)
+            .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", path.display())))?;
+        if text.contains(&target) {
+            return Err(TaskError::failed(format!("{} calls the program in {target}", path.display())));
+        }
+    }
     for page in ["usr/share/man/man1/bellows.1.gz", "usr/share/man/man1/bellows-run.1.gz"] {
         if !root.join(page).is_file() {
             return Err(TaskError::failed(format!("the package has no {page}")));
