@@ -23,8 +23,12 @@ const TOOLS: &[Tool] = &[
     Tool { programs: &["dpkg-deb"], package: "dpkg", purpose: "the Debian package" },
     Tool { programs: &["dpkg-shlibdeps"], package: "dpkg-dev", purpose: "the packages that it depends on" },
 ];
-/// Debian's names of the completions of each shell.
-const COMPLETIONS: &[(&str, &str)] = &[("bash", "bellows.bash"), ("zsh", "_bellows"), ("fish", "bellows.fish")];
+/// The completions of each shell: their name as a part of the package, and where it installs them.
+const COMPLETIONS: &[(&str, &str, &str)] = &[
+    ("bash", "bellows.bash", "usr/share/bash-completion/completions/bellows"),
+    ("zsh", "_bellows", "usr/share/zsh/vendor-completions/_bellows"),
+    ("fish", "bellows.fish", "usr/share/fish/vendor_completions.d/bellows.fish"),
+];
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
@@ -95,7 +99,7 @@ fn write_parts(program: &Path) -> Result<(), TaskError> {
         let text = output(Command::new(program).args(words).env("PATH", &path))?;
         fs::write(&path_of_part, text).map_err(|error| cannot_write(&path_of_part, &error))
     };
-    for (shell, name) in COMPLETIONS {
+    for (shell, name, _) in COMPLETIONS {
         write(&["completions", shell], completions.join(name))?;
     }
     write(&["schema"], parts.join("bellows.schema.json"))
@@ -142,8 +146,9 @@ fn check(package: &Path) -> Result<(), TaskError> {
     quickstart.arg("run").arg(examples.join("quickstart.toml")).args(run).current_dir(&root);
     succeed(quickstart.stdout(Stdio::null()))?;
     let target = fs::canonicalize(target_dir()).unwrap_or_else(|_| target_dir()).display().to_string();
-    for path in installed.iter().filter(|path| path.to_string_lossy().contains("completions")) {
-        let text = fs::read_to_string(path)
+    for (.., path) in COMPLETIONS {
+        let path = root.join(path);
+        let text = fs::read_to_string(&path)
             .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", path.display())))?;
         if text.contains(&target) {
             return Err(TaskError::failed(format!("{} calls the program in {target}", path.display())));
