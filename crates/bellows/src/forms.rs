@@ -3,17 +3,82 @@
 //! The tables are checked in both directions against what the program prints: a key without a row, a row without a key, a
 //! value of another type and a word that the row does not explain are errors in the tests.
 
+mod campaigns;
+mod cases;
+mod control;
+mod inspected;
 mod measured;
-mod tables;
+mod networks;
+mod routed;
+mod states;
 #[cfg(test)]
 mod tests;
+mod web;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use serde_json::Value;
 
-pub use tables::SECTIONS;
+/// The chapters of the reference, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chapter {
+    /// What networks are and do, and are told.
+    Networks,
+    /// What an engine does from moment to moment, packets, filters and apps.
+    Inspected,
+    /// The states of apps and shared objects.
+    States,
+    /// Routes, neighbours, associations and addresses.
+    Routed,
+    /// The control socket's streams.
+    Control,
+    /// What the live page's server answers.
+    Web,
+    /// Reports of benchmarks, and their cases.
+    Measured,
+    /// Reports of campaigns.
+    Campaigns,
+}
+
+impl Chapter {
+    /// All of them.
+    pub const ALL: [Chapter; 8] = [
+        Chapter::Networks,
+        Chapter::Inspected,
+        Chapter::States,
+        Chapter::Routed,
+        Chapter::Control,
+        Chapter::Web,
+        Chapter::Measured,
+        Chapter::Campaigns,
+    ];
+
+    /// Its sections.
+    pub fn sections(self) -> &'static [Section] {
+        match self {
+            Chapter::Networks => networks::SECTIONS,
+            Chapter::Inspected => inspected::SECTIONS,
+            Chapter::States => states::SECTIONS,
+            Chapter::Routed => routed::SECTIONS,
+            Chapter::Control => control::SECTIONS,
+            Chapter::Web => web::SECTIONS,
+            Chapter::Measured => measured::SECTIONS,
+            Chapter::Campaigns => campaigns::SECTIONS,
+        }
+    }
+
+    /// Its forms, each once.
+    pub fn forms(self) -> Vec<&'static Form> {
+        let wholes = self.sections().iter().filter_map(|section| section.whole.and_then(Kind::form));
+        wholes.chain(self.sections().iter().flat_map(|section| section.parts.iter().copied())).collect()
+    }
+}
+
+/// A row of a table: a key, its type and its meaning.
+const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
+    Key::new(name, kind, meaning)
+}
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +103,8 @@ pub enum Kind {
     Tuple(&'static [Kind]),
     /// Such a value, or null.
     OrNull(&'static Kind),
+    /// A value of one of these types.
+    Either(&'static [Kind]),
     /// Anything: its meaning says what it depends on.
     Any,
 }
@@ -94,6 +161,9 @@ impl Form {
 pub struct Section {
     /// The commands, as one line of Markdown.
     pub heading: &'static str,
+    /// The commands that print it with `--json`: their leading words, and options that they must have. Nothing if no
+    /// command prints exactly this.
+    pub commands: &'static [&'static str],
     /// Paragraphs before the tables.
     pub text: &'static [&'static str],
     /// The whole output, or one line of it. Nothing if the section only has parts of others.
@@ -150,6 +220,12 @@ impl Comparison<'_> {
                 self.compare(path, *kind, value);
                 true
             }
+            (Kind::Either(kinds), value) => {
+                let fitting = |kind: &&Kind| differences(**kind, value, &mut Found::new()).is_empty();
+                let fitting = kinds.iter().find(fitting);
+                fitting.into_iter().for_each(|kind| self.compare(path, *kind, value));
+                fitting.is_some()
+            }
             (Kind::Object(_) | Kind::List(_) | Kind::Map(_) | Kind::Tuple(_), _) => false,
         };
         if !fits {
@@ -194,6 +270,10 @@ impl Kind {
                 format!("[{}]", kinds.join(", "))
             }
             Kind::OrNull(kind) => format!("{} or null", kind.written()),
+            Kind::Either(kinds) => {
+                let kinds: Vec<String> = kinds.iter().map(|kind| kind.written()).collect();
+                kinds.join(" or ")
+            }
             Kind::Any => "any".to_owned(),
         }
     }
@@ -203,9 +283,14 @@ impl Kind {
         match self {
             Kind::Object(form) => Some(form),
             Kind::List(kind) | Kind::Map(kind) | Kind::OrNull(kind) => kind.form(),
-            Kind::Text | Kind::Word(_) | Kind::Integer | Kind::Decimal | Kind::Flag | Kind::Tuple(_) | Kind::Any => {
-                None
-            }
+            Kind::Text
+            | Kind::Word(_)
+            | Kind::Integer
+            | Kind::Decimal
+            | Kind::Flag
+            | Kind::Tuple(_)
+            | Kind::Either(_)
+            | Kind::Any => None,
         }
     }
 }
@@ -223,7 +308,7 @@ const WIDTH: usize = 100;
 /// The reference of all forms, in Markdown.
 pub fn markdown() -> String {
     let mut page = String::new();
-    for Section { heading, text, whole, parts, notes } in SECTIONS {
+    for Section { heading, text, whole, parts, notes, .. } in sections() {
         let _ = write!(page, "## {heading}\n\n");
         text.iter().for_each(|text| page += &paragraph(text));
         if let Some(form) = whole.and_then(Kind::form) {
@@ -278,10 +363,28 @@ fn paragraph(text: &str) -> String {
     lines + "\n\n"
 }
 
-/// All forms, each once, and the forms of their parts.
+/// All sections, in the order of the reference.
+fn sections() -> impl Iterator<Item = &'static Section> {
+    Chapter::ALL.into_iter().flat_map(|chapter| chapter.sections())
+}
+
+/// All forms, each once.
 pub fn all_forms() -> Vec<&'static Form> {
-    let wholes = SECTIONS.iter().filter_map(|section| section.whole.and_then(Kind::form));
-    wholes.chain(SECTIONS.iter().flat_map(|section| section.parts.iter().copied())).collect()
+    Chapter::ALL.into_iter().flat_map(Chapter::forms).collect()
+}
+
+/// The section about what a command prints with `--json`: the one that asks for most of its words.
+pub fn section(words: &[&str]) -> Option<&'static Section> {
+    let matching = |pattern: &str| {
+        let (options, leading): (Vec<&str>, Vec<&str>) = pattern.split(' ').partition(|word| word.starts_with('-'));
+        let fits = words.starts_with(&leading) && options.iter().all(|option| words.contains(option));
+        fits.then_some(leading.len() + options.len())
+    };
+    let fits = |section: &Section| section.commands.iter().filter_map(|pattern| matching(pattern)).max();
+    sections()
+        .filter_map(|section| Some((fits(section)?, section)))
+        .max_by_key(|(fit, _)| *fit)
+        .map(|(_, section)| section)
 }
 
 /// The differences of a value from the form of this title, and the keys of the form that it does not have.

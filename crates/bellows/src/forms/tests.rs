@@ -26,6 +26,7 @@ static WHOLE: Form = Form {
         Key::new("parts", Kind::List(&Kind::Object(&PART)), "its parts"),
         Key::new("rates", Kind::Map(&Kind::OrNull(&Kind::Decimal)), "rates").or_absent(),
         Key::new("pairs", Kind::List(&Kind::Tuple(&[Kind::Integer, Kind::Flag])), "pairs"),
+        Key::new("limit", Kind::Either(&[Kind::Integer, Kind::Object(&PART)]), "a limit").or_absent(),
     ],
 };
 
@@ -36,17 +37,19 @@ fn found_in(value: &Value) -> (Vec<String>, Found) {
 
 #[test]
 fn a_value_of_its_form_has_no_differences() {
-    let value = json!({ "name": "n", "end": null, "parts": [{ "size": 3 }], "pairs": [[1, true]] });
+    let value =
+        json!({ "name": "n", "end": null, "parts": [{ "size": 3 }], "pairs": [[1, true]], "limit": { "size": 3 } });
     let (differences, found) = found_in(&value);
     assert_eq!(differences, Vec::<String>::new());
-    let expected = [("Common", "name"), ("Part", "size"), ("Whole", "end"), ("Whole", "pairs"), ("Whole", "parts")];
-    assert_eq!(found, expected.into());
+    let of_whole = ["end", "limit", "pairs", "parts"].map(|name| ("Whole", name));
+    let expected = [("Common", "name"), ("Part", "size")].into_iter().chain(of_whole);
+    assert_eq!(found, expected.collect());
 }
 
 #[test]
 fn each_difference_is_told_with_its_place() {
     let value = json!({
-        "end": "lost", "parts": [{ "size": 3.5 }], "rates": { "a": 1, "b": "2", "c": null }, "pairs": [[1]], "more": 1,
+        "end": "lost", "parts": [{ "size": 3.5 }], "rates": { "a": 1, "b": "2", "c": null }, "pairs": [[1]], "limit": "no", "more": 1,
     });
     let (differences, _) = found_in(&value);
     let expected = [
@@ -55,6 +58,7 @@ fn each_difference_is_told_with_its_place() {
         ".parts[].size: 3.5 is not integer",
         ".rates.*: \"2\" is not decimal",
         ".pairs[]: [1] is not [integer, true or false]",
+        ".limit: \"no\" is not integer or [Part](#part)",
         ".more is not in the form `Whole`",
     ];
     assert_eq!(differences, expected);
@@ -97,6 +101,16 @@ fn keys_are_explained_once_and_so_are_their_words() {
             }
         }
     }
+}
+
+#[test]
+fn the_section_of_a_command_is_that_of_most_of_its_words() {
+    let heading = |words: &[&str]| section(words).map(|section| section.heading);
+    assert_eq!(heading(&["show", "--json"]), Some("`bellows show --json`"));
+    assert_eq!(heading(&["show", "run", "name", "--json"]), Some("`bellows show run --json`"));
+    assert_eq!(heading(&["ps", "--json", "--probe", "name"]), Some("`bellows ps --probe --json`"));
+    assert_eq!(heading(&["bench", "engine", "--json"]), Some("Reports of benchmarks"));
+    assert_eq!(heading(&["stop", "--json"]), None);
 }
 
 #[test]

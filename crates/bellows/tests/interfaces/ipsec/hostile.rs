@@ -92,7 +92,7 @@ pub(super) fn is_refused(ends: &mut Ends<'_>) {
     within(PATIENCE, "all are counted", || drops(&ends.running).values().sum::<u64>() >= expected.values().sum());
     wait_for_background(&mut ends.guest);
     // Also those that were held.
-    wait_for_answers(&mut ends.guest, before);
+    wait_for_answers(ends, before);
     assert_eq!(drops(&ends.running), expected);
     PAIRS.iter().for_each(|pair| ends.ping(pair));
     assert_eq!(drops(&ends.running), expected);
@@ -110,7 +110,7 @@ pub(super) fn lines_do_no_harm(ends: &mut Ends<'_>) {
     for [near, far] in PAIRS.iter().flat_map(|pair| pair.stations()) {
         ends.guest.run(&format!("ping -q -i 0.01 -c 20 -W 100 -I {near} {far}"));
     }
-    wait_for_answers(&mut ends.guest, unanswered_before);
+    wait_for_answers(ends, unanswered_before);
     within(PATIENCE, "replayed packets", || changed(ends, "replayed") >= 120);
     assert_eq!(["bad_icv", "too_old", "malformed", "no_association"].map(|name| changed(ends, name)), [0; 4]);
     ends.reload(Line::Impaired("corrupt = 0.5"));

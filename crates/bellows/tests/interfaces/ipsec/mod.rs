@@ -12,11 +12,11 @@ mod peer;
 mod renewal;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use bellows_testkit::guest::{self, Card, Guest, PATIENCE, Setup};
 use bellows_testkit::programs;
 use bellows_testkit::skips::{is_left_out, is_skipped};
-use bellows_testkit::wait::within;
 use serde_json::Value;
 
 use crate::bridge::{NETWORK, app};
@@ -134,8 +134,26 @@ fn unanswered(guest: &mut Guest) -> i64 {
 }
 
 /// Waits until all pings since an earlier time are answered.
-fn wait_for_answers(guest: &mut Guest, unanswered_before: i64) {
-    within(PATIENCE, "an answer to each ping", || unanswered(guest) <= unanswered_before);
+fn wait_for_answers(ends: &mut Ends<'_>, unanswered_before: i64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let lost = unanswered(&mut ends.guest) - unanswered_before;
+        if lost <= 0 {
+            return;
+        }
+        if Instant::now() > deadline {
+            let counters = ends.running.counters();
+            let drops = counters["apps"].as_array().unwrap().iter().flat_map(|app| {
+                let drops = app["drops"].as_object().unwrap().iter().filter(|(_, count)| **count != 0);
+                drops.map(|(name, count)| format!("{} {name} {count}\n", app["name"]))
+            });
+            let drops: String = drops.collect();
+            let kernel = ends
+                .guest
+                .run("for place in '' far; do $place cat /proc/net/dev /proc/net/snmp /proc/net/softnet_stat; done");
+            panic!("{lost} pings have no answer\n{drops}{kernel}");
+        }
+    }
 }
 
 /// Runs a line in the guest that other lines do not wait for.

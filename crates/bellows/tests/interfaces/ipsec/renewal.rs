@@ -19,7 +19,7 @@ pub(super) fn pass_32_bits(ends: &mut Ends<'_>) {
             let [near, far] = &pair.stations()[0];
             ends.guest.run(&format!("ping -q -c 20 -i 0.01 -W 100 -I {near} {far}"));
         }
-        wait_for_answers(&mut ends.guest, before);
+        wait_for_answers(ends, before);
         let sequence = || {
             let shown = ends.sandbox.bellows(&["esp", "show", pair.name, "--json"]).fine().json();
             shown["pairs"][0]["inbound"]["sequence"].as_u64()
@@ -54,7 +54,7 @@ pub(super) fn under_traffic(ends: &mut Ends<'_>) {
     }
     ends.guest.run("touch /tmp/renewed");
     wait_for_background(&mut ends.guest);
-    wait_for_answers(&mut ends.guest, before);
+    wait_for_answers(ends, before);
     ends.forget_old();
     ends.assert_nothing_refused();
 }

@@ -1,18 +1,14 @@
-//! The forms of networks, and the order of the reference.
+//! The forms of networks: what they are and do, and are told.
 
 use super::Kind::{Any, Decimal, Flag, Integer, List, Map, Object, OrNull, Text, Tuple, Word};
-use super::measured::{BENCHMARK_SECTION, CAMPAIGN_RUN_SECTION, CAMPAIGN_STATUS_SECTION};
-use super::{Form, Key, Kind, Section};
-
-pub(super) const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
-    Key::new(name, kind, meaning)
-}
+use super::{Form, Section, key};
 
 /// All sections, in the order of the reference.
-pub static SECTIONS: &[Section] = &[
+pub(super) static SECTIONS: &[Section] = &[
     COUNTED,
     Section {
         heading: "`bellows run --json`",
+        commands: &["run"],
         text: &["If the run cannot start, nothing is printed to standard output, and the exit code is 2."],
         whole: Some(Object(&RUN)),
         parts: &[&LOSS, &IMBALANCE, &UNFINISHED, &MEMORY],
@@ -20,6 +16,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows check --json`",
+        commands: &["check"],
         text: &["An object; with several networks, a list of them."],
         whole: Some(Object(&CHECK)),
         parts: &[&DIAGNOSTIC, &POSITION, &PRIVILEGES, &APP_PRIVILEGES],
@@ -27,6 +24,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows ps --json`",
+        commands: &["ps"],
         text: &["A list of objects."],
         whole: Some(List(&Object(&LISTED_NETWORK))),
         parts: &[&NETWORK, &HEALTH, &HANG],
@@ -34,6 +32,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows ps --probe --json`",
+        commands: &["ps --probe"],
         text: &["A list of objects."],
         whole: Some(List(&Object(&PROBE))),
         parts: &[],
@@ -41,6 +40,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows events --json`",
+        commands: &["events"],
         text: &["One object per line."],
         whole: Some(Object(&EVENT)),
         parts: &[],
@@ -51,6 +51,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows events --list --json`",
+        commands: &["events --list"],
         text: &["One object per line, for each kind of event."],
         whole: Some(Object(&EVENT_KIND)),
         parts: &[&EVENT_FIELD],
@@ -58,6 +59,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show --json`",
+        commands: &["show"],
         text: &[
             "`status` and `stats` are aliases of `show`. With a part, `show` prints only that part, as the next sections \
              say.",
@@ -68,6 +70,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show apps --json`",
+        commands: &["show apps"],
         text: &[],
         whole: Some(Object(&SHOWN_APPS)),
         parts: &[],
@@ -75,6 +78,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show links --json`",
+        commands: &["show links"],
         text: &[],
         whole: Some(Object(&SHOWN_LINKS)),
         parts: &[],
@@ -82,6 +86,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show errors --json`",
+        commands: &["show errors"],
         text: &[],
         whole: Some(Object(&SHOWN_ERRORS)),
         parts: &[&DROPS],
@@ -89,6 +94,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show config --json`",
+        commands: &["show config"],
         text: &[],
         whole: Some(Object(&SHOWN_CONFIG)),
         parts: &[],
@@ -96,6 +102,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show counters --json`",
+        commands: &["show counters"],
         text: &[],
         whole: Some(Object(&SHOWN_COUNTERS)),
         parts: &[&COUNTER],
@@ -103,6 +110,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show interfaces --json`",
+        commands: &["show interfaces"],
         text: &[
             "An interface is an app that connects the network to the outside: it is linked on one side only (a reader, a \
              source, a writer, a sink), or its type says so (`Configure::INTERFACE`: `af-xdp`, `raw-socket`, `tap`, \
@@ -114,6 +122,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show run --json`",
+        commands: &["show run"],
         text: &["The cost of each app since `since`, the start of the run or the last `bellows clear`."],
         whole: Some(Object(&SHOWN_RUN)),
         parts: &[&PERIOD, &WORKER_RATES, &COMPOUND_COST, &COST, &SAMPLED, &ADVICE, &TRIAL],
@@ -121,6 +130,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show latency --json`",
+        commands: &["show latency"],
         text: &[],
         whole: Some(Object(&SHOWN_LATENCY)),
         parts: &[&TIMES],
@@ -128,6 +138,7 @@ pub static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows top --json`",
+        commands: &["top"],
         text: &[
             "One object per line and interval, until the network ends or the reader goes away; with `--once`, one. Rates \
              and what belongs to them are null in the last line of a network that has ended.",
@@ -136,14 +147,19 @@ pub static SECTIONS: &[Section] = &[
         parts: &[&APP_RATES, &LINK_RATES, &PERCENTILES],
         notes: &[],
     },
-    Section { heading: "`bellows reload --json`", text: &[], whole: Some(Object(&RELOAD)), parts: &[], notes: &[] },
-    BENCHMARK_SECTION,
-    CAMPAIGN_RUN_SECTION,
-    CAMPAIGN_STATUS_SECTION,
+    Section {
+        heading: "`bellows reload --json`",
+        commands: &["reload"],
+        text: &[],
+        whole: Some(Object(&RELOAD)),
+        parts: &[],
+        notes: &[],
+    },
 ];
 
 const COUNTED: Section = Section {
     heading: "Counters",
+    commands: &[],
     text: &[
         "`bellows run --json` and `bellows show --json` print an object with these keys, taken at one time, and others.",
     ],

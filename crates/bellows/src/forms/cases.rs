@@ -1,0 +1,1 @@
+//! The cases of benchmarks, and the labels of their figures.

@@ -1,0 +1,1 @@
+//! Streams of the control socket.

@@ -1,0 +1,1 @@
+//! What an engine does from moment to moment, packets, filters and apps.

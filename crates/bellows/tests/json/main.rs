@@ -1,0 +1,57 @@
+//! The reference of the JSON that commands print has all their keys, and no others.
+//!
+//! That the JSON of every other test has its form is checked where the tests run commands.
+
+mod campaigns;
+mod control;
+mod inspected;
+mod measured;
+mod networks;
+mod routed;
+mod states;
+#[path = "../support/mod.rs"]
+mod support;
+mod web;
+
+use std::fs;
+
+use bellows::forms::{Chapter, Found};
+use support::{Sandbox, root};
+
+const BEGIN: &str = "<!-- generated: bellows schema --reports -->\n";
+const END: &str = "<!-- end -->\n";
+
+/// Fails the test if a key of a chapter was not found, unless unit tests compare its form as a whole, or it is rare.
+fn assert_met(chapter: Chapter, found: &Found, in_unit_tests: &[&str], rare: &[(&str, &str)]) {
+    let forms = chapter.forms();
+    for form in &forms {
+        for (owner, key) in form.all_keys() {
+            let key = (owner.title, key.name);
+            let is_met = found.contains(&key) || in_unit_tests.contains(&owner.title) || rare.contains(&key);
+            assert!(is_met, "no command printed the key `{}` of {}", key.1, key.0);
+        }
+    }
+    assert!(!forms.is_empty());
+    for title in in_unit_tests.iter().chain(rare.iter().map(|(title, _)| title)) {
+        assert!(forms.iter().any(|form| form.title == *title), "there is no form {title}");
+    }
+}
+
+#[test]
+fn the_reference_in_the_documentation_is_that_of_the_program() {
+    let path = root().join("docs/json.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the beginning of the reference");
+    let (reference, after) = rest.split_once(END).expect("the end of the reference");
+    let printed = Sandbox::new().bellows(&["schema", "--reports"]).fine().stdout;
+    if std::env::var_os("BELLOWS_WRITE_README").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}\n{printed}\n{END}{after}")).unwrap();
+        return;
+    }
+    let different = reference.trim().lines().zip(printed.trim().lines()).find(|(page, printed)| page != printed);
+    assert!(
+        reference.trim() == printed.trim(),
+        "docs/json.md has another reference than `bellows schema --reports` prints, from here on: {different:?}; \
+         BELLOWS_WRITE_README=1 cargo test -p bellows --test json the_reference_in writes it"
+    );
+}

@@ -1,0 +1,1 @@
+//! Routes, neighbours, associations and addresses.

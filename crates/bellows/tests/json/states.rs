@@ -1,0 +1,1 @@
+//! The states of apps and shared objects.
