@@ -20,6 +20,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+pub use cases::{FoundCases, case_differences, unmet_cases};
+
 /// The chapters of the reference, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chapter {
@@ -107,6 +109,8 @@ pub enum Kind {
     Either(&'static [Kind]),
     /// Anything: its meaning says what it depends on.
     Any,
+    /// The status of an app or shared object, whose form depends on the type that the key `kind` beside it gives.
+    Status,
 }
 
 /// A key of an object.
@@ -154,6 +158,17 @@ impl Form {
         let included = self.includes.iter().flat_map(|form| form.all_keys());
         included.chain(self.keys.iter().map(|key| (self, key))).collect()
     }
+
+    /// The heading above its table: that of the section whose whole it is, or its title.
+    fn heading(&self) -> &'static str {
+        let is_whole =
+            |section: &&Section| section.whole.and_then(Kind::form).is_some_and(|form| std::ptr::eq(form, self));
+        sections().find(is_whole).map_or(self.title, |section| section.heading)
+    }
+
+    fn link(&self) -> String {
+        format!("[{}](#{})", self.title, anchor(self.heading()))
+    }
 }
 
 /// What a command prints, or parts of it.
@@ -192,7 +207,7 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn compare(&mut self, path: &str, kind: Kind, value: &Value) {
         let fits = match (kind, value) {
-            (Kind::Any, _) => true,
+            (Kind::Any | Kind::Status, _) => true,
             (Kind::Text, value) => value.is_string(),
             (Kind::Word(words), value) => value.as_str().is_some_and(|word| words.contains(&word)),
             (Kind::Integer, value) => value.is_u64() || value.is_i64(),
@@ -245,12 +260,27 @@ impl Comparison<'_> {
             };
             self.found.insert((owner.title, key.name));
             if !(key.is_nullable && value.is_null()) {
-                self.compare(&path, key.kind, value);
+                let kind = if let Kind::Status = key.kind { self.kind_of_status(&path, object) } else { key.kind };
+                self.compare(&path, kind, value);
             }
         }
         let known = |name: &str| keys.iter().any(|(_, key)| key.name == name);
         let unknown = object.keys().filter(|name| !known(name));
         self.differences.extend(unknown.map(|name| format!("{path}.{name} is not in the form `{}`", form.title)));
+    }
+
+    /// The type of a status in this object.
+    fn kind_of_status(&mut self, path: &str, object: &serde_json::Map<String, Value>) -> Kind {
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        match states::status(kind) {
+            Some(form) => Kind::Object(form),
+            None => {
+                if states::is_own(kind) {
+                    self.differences.push(format!("{path}: no form is that of the status of `{kind}`"));
+                }
+                Kind::Any
+            }
+        }
     }
 }
 
@@ -262,7 +292,7 @@ impl Kind {
             Kind::Integer => "integer".to_owned(),
             Kind::Decimal => "decimal".to_owned(),
             Kind::Flag => "true or false".to_owned(),
-            Kind::Object(form) => format!("[{}](#{})", form.title, anchor(form.title)),
+            Kind::Object(form) => form.link(),
             Kind::List(kind) => format!("list of {}", kind.written()),
             Kind::Map(kind) => format!("{} by name", kind.written()),
             Kind::Tuple(kinds) => {
@@ -275,6 +305,7 @@ impl Kind {
                 kinds.join(" or ")
             }
             Kind::Any => "any".to_owned(),
+            Kind::Status => "[status](#bellows-show-status---json) of its type".to_owned(),
         }
     }
 
@@ -290,7 +321,8 @@ impl Kind {
             | Kind::Flag
             | Kind::Tuple(_)
             | Kind::Either(_)
-            | Kind::Any => None,
+            | Kind::Any
+            | Kind::Status => None,
         }
     }
 }
@@ -308,26 +340,33 @@ const WIDTH: usize = 100;
 /// The reference of all forms, in Markdown.
 pub fn markdown() -> String {
     let mut page = String::new();
-    for Section { heading, text, whole, parts, notes, .. } in sections() {
-        let _ = write!(page, "## {heading}\n\n");
-        text.iter().for_each(|text| page += &paragraph(text));
-        if let Some(form) = whole.and_then(Kind::form) {
-            table(&mut page, form);
+    for chapter in Chapter::ALL {
+        chapter.sections().iter().for_each(|section| print(&mut page, section));
+        if chapter == Chapter::Measured {
+            page += &cases::markdown();
         }
-        for form in *parts {
-            let _ = write!(page, "### {}\n\n", form.title);
-            table(&mut page, form);
-        }
-        notes.iter().for_each(|text| page += &paragraph(text));
     }
     page.truncate(page.trim_end().len());
     page.push('\n');
     page
 }
 
+fn print(page: &mut String, section: &Section) {
+    let Section { heading, text, whole, parts, notes, .. } = section;
+    let _ = write!(page, "## {heading}\n\n");
+    text.iter().for_each(|text| *page += &paragraph(text));
+    if let Some(form) = whole.and_then(Kind::form) {
+        table(page, form);
+    }
+    for form in *parts {
+        let _ = write!(page, "### {}\n\n", form.title);
+        table(page, form);
+    }
+    notes.iter().for_each(|text| *page += &paragraph(text));
+}
+
 fn table(page: &mut String, form: &Form) {
-    let included = |form: &&Form| format!("[{}](#{})", form.title, anchor(form.title));
-    let included: Vec<String> = form.includes.iter().map(included).collect();
+    let included: Vec<String> = form.includes.iter().map(|form| form.link()).collect();
     if !included.is_empty() {
         *page += &paragraph(&format!("The keys of {}, and:", included.join(" and ")));
     }

@@ -89,7 +89,7 @@ pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCod
 
 /// The words of a command, without the options for comparison and output.
 fn words_of_a_run(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    const WITH_VALUE: [&str; 3] = ["--against", "--pairs", "--processes"];
+    const WITH_VALUE: [&str; 4] = ["--against", "--pairs", "--processes", "--orders"];
     let mut words = words.into_iter();
     let mut kept = Vec::new();
     while let Some(word) = words.next() {

@@ -267,27 +267,6 @@ fn the_forms_are_labelled_with_the_parts_of_the_expression() {
 }
 
 #[test]
-fn every_key_of_the_report_is_documented() {
-    let sandbox = Sandbox::new();
-    let page = fs::read_to_string(root().join("docs/json.md")).unwrap();
-    let (_, section) = page.split_once("## `bellows filter --json`").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let report = sandbox.bellows(&["filter", "icmp", "-r", &quickstart(), "--list", "--json"]).fine().json();
-    let objects = [
-        &report,
-        &report["forms"][0],
-        &report["forms"][0]["graph"][0],
-        &report["forms"][0]["bpf"][0],
-        &report["forms"][0]["code"][0],
-        &report["captures"][0],
-        &report["captures"][0]["list"][0],
-    ];
-    for key in objects.iter().filter_map(|object| object.as_object()).flat_map(|object| object.keys()) {
-        assert!(section.contains(&format!("`{key}`")), "docs/json.md does not describe `{key}`");
-    }
-}
-
-#[test]
 fn the_help_and_the_man_page_describe_the_command() {
     let sandbox = Sandbox::new();
     let help = sandbox.bellows(&["filter", "--help"]).fine().stdout;

@@ -151,9 +151,12 @@ impl Status for Told {
         json!({
             "device": "virtio-net", "kind": "vhost-user", "socket": self.socket, "mode": "server", "state": "connected", "features": ["packed"],
             "rings": [{
-                "index": 0, "direction": "receive", "state": "running", "instance": "receive packed",
-                "counters": { "packets": packets },
+                "index": 0, "direction": "receive", "state": "running", "instance": "receive packed", "size": 256,
+                "counters": { "packets": packets, "bytes": 60 * packets, "kicks": 0, "errors": {} },
             }],
+            "interface": true, "place": self.socket, "connections": 1, "errors": {}, "last_error": null, "waits": null,
+            "peer": null, "confinement": { "confined": true, "reason": null, "denied": {} },
+            "engine_faults": { "minor": 0, "major": 0 },
         })
     }
 }

@@ -35,8 +35,8 @@ pub struct Comparison<'a> {
     pub words: &'a [OsString],
     /// The processor to measure on. By default the last one that the process may use.
     pub cpu: Option<usize>,
-    /// Labels whose values are figures too.
-    pub measured: &'a [&'a str],
+    /// Labels whose values are figures too, with their units.
+    pub measured: &'a [(&'a str, &'a str)],
 }
 
 /// The maximum share of a run for which the host may take the processor away.
@@ -143,16 +143,16 @@ impl Comparison<'_> {
     fn figures(&self, report: &Report) -> BTreeMap<Key, f64> {
         let mut figures = BTreeMap::new();
         for Measurement { case, unit, median, low, high, labels, .. } in &report.results {
-            let (measured, conditions): (Vec<_>, Vec<_>) =
-                labels.iter().partition(|(name, _)| self.measured.contains(&name.as_str()));
-            let conditions: BTreeMap<&String, &Value> = conditions.into_iter().collect();
+            let unit_of = |label: &str| self.measured.iter().find(|(name, _)| *name == label).map(|(_, unit)| *unit);
+            let conditions: BTreeMap<&String, &Value> =
+                labels.iter().filter(|(name, _)| unit_of(name).is_none()).collect();
             let conditions = json!(conditions).to_string();
             // An undecided figure still has an interval.
             let value = if median.is_nan() { (low + high) / 2.0 } else { *median };
             figures.insert((case.clone(), unit.clone(), conditions.clone()), value);
-            for (name, value) in measured {
-                if let Some(value) = value.as_f64() {
-                    figures.insert((format!("{case}: {name}"), "clocks".to_owned(), conditions.clone()), value);
+            for (name, value) in labels {
+                if let (Some(unit), Some(value)) = (unit_of(name), value.as_f64()) {
+                    figures.insert((format!("{case}: {name}"), unit.to_owned(), conditions.clone()), value);
                 }
             }
         }
@@ -245,8 +245,13 @@ mod tests {
         let labels = vec![("clocks", json!(31.5)), ("tees", json!(3))];
         let result = Measurement::of("idle-first", "ratio", &[1.0], labels).unwrap();
         let report = Report::new("history", crate::machine::Machine::here(), 1, vec![result]);
-        let comparison =
-            Comparison { other: Path::new("other"), pairs: 1, words: &[], cpu: None, measured: &["clocks"] };
+        let comparison = Comparison {
+            other: Path::new("other"),
+            pairs: 1,
+            words: &[],
+            cpu: None,
+            measured: &[("clocks", "clocks")],
+        };
         let figures = comparison.figures(&report);
         let conditions = r#"{"tees":3}"#.to_owned();
         let expected = [

@@ -27,8 +27,9 @@ pub trait Benchmark {
         None
     }
 
-    /// Labels whose values are figures too, such as the clocks behind a ratio. All other labels are conditions.
-    fn measured_labels(&self) -> &'static [&'static str] {
+    /// Labels whose values are figures too, such as the clocks behind a ratio, with their units; a verdict has none. All
+    /// other labels are conditions.
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 

@@ -1,5 +1,12 @@
 //! The forms of what campaigns report.
 
+mod compared;
+mod queues;
+mod reported;
+#[cfg(test)]
+mod tests;
+mod tested;
+
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, Text, Tuple, Word};
 use super::{Form, Section, key};
 
@@ -7,7 +14,7 @@ use super::{Form, Section, key};
 pub(super) static SECTIONS: &[Section] = &[
     Section {
         heading: "`bellows campaign run --json`",
-        commands: &["campaign run"],
+        commands: &["campaign run", "campaign worker"],
         text: &[
             "An object for each run when it is recorded, one a line: the row of `results.jsonl`. `bellows campaign worker --json` \
          prints the same.",
@@ -24,6 +31,12 @@ pub(super) static SECTIONS: &[Section] = &[
         parts: &[&PLANNED],
         notes: &[],
     },
+    queues::STATUS_OF_QUEUE,
+    tested::REGISTER,
+    tested::TEST,
+    reported::REPORT,
+    compared::COMPARE,
+    tested::POWER,
 ];
 
 static CAMPAIGN_RUN: Form = Form {

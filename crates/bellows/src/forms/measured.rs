@@ -9,7 +9,7 @@ pub(super) static SECTIONS: &[Section] = &[Section {
     commands: &["bench", "appbench", "breathsim"],
     text: &[
         "`bellows bench engine --json` and all other benchmarks, `bellows appbench --json` and `bellows breathsim --json` print \
-         an object. The cases and labels of each are described further down.",
+         an object. The [cases](#cases-of-benchmarks), units and labels of each are behind it.",
     ],
     whole: Some(Object(&BENCHMARK)),
     parts: &[&MACHINE, &FIGURE, &RATIO, &OVERHEAD],
@@ -31,9 +31,9 @@ static BENCHMARK: Form = Form {
         key(
             "lost",
             Decimal,
-            "the share of the measured time, from 0 to 1, that the host and other programs took. No figure includes it. Only \
-             for benchmarks whose processes take turns (`engine`, `filter`, `history`, `l2vpn`, `vring`, `breathsim`), and \
-             for `workers` and `scrape`",
+            "the share of the measured time, from 0 to 1, that the host and other programs took. No figure includes it. Absent \
+             for benchmarks whose processes do not take turns (`appbench`, `apps`, `blit`, `crossing`, `neighbours`, `notify`, \
+             `reload`), and with `--against`",
         )
         .or_absent(),
         key(
@@ -45,8 +45,8 @@ static BENCHMARK: Form = Form {
         key(
             "failed",
             Flag,
-            "true if a guarantee was violated (`neighbours`), or an app panicked (`apps`): the notes have details. The exit \
-             code is 1",
+            "true if a guarantee was violated (`neighbours`), an app panicked or let no packet pass (`apps`), or a verdict is \
+             wrong (`prefetch`): the notes have details. The exit code is 1",
         )
         .or_absent(),
         key("results", List(&Object(&FIGURE)), "the figures"),
@@ -82,8 +82,7 @@ static FIGURE: Form = Form {
         key(
             "unit",
             Text,
-            "`clocks/packet`, `clocks/call`, `clocks/page`, `clocks/breath`, of the time-stamp counter; `ns/breath`, `Mpps`, \
-             `Gb/s`, `ns`, `µs`, `ratio` and others",
+            "the unit; clocks are those of the time-stamp counter",
         ),
         key("median", Decimal, "the median over all processes (of `scrape` the geometric mean); null if undecided").or_null(),
         key(
@@ -122,7 +121,7 @@ static FIGURE: Form = Form {
              contiguous",
         )
         .or_absent(),
-        key("labels", Map(&Any), "the conditions"),
+        key("labels", Map(&Any), "the conditions, and numbers behind the figure"),
     ],
 };
 

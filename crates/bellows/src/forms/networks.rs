@@ -1,6 +1,6 @@
 //! The forms of networks: what they are and do, and are told.
 
-use super::Kind::{Any, Decimal, Flag, Integer, List, Map, Object, OrNull, Text, Tuple, Word};
+use super::Kind::{Any, Decimal, Flag, Integer, List, Map, Object, OrNull, Status, Text, Tuple, Word};
 use super::{Form, Section, key};
 
 /// All sections, in the order of the reference.
@@ -284,7 +284,7 @@ static WORKER: Form = Form {
     ],
 };
 
-static APP: Form = Form {
+pub(super) static APP: Form = Form {
     title: "App",
     includes: &[],
     keys: &[
@@ -336,7 +336,7 @@ static APP: Form = Form {
     ],
 };
 
-static LINK: Form = Form {
+pub(super) static LINK: Form = Form {
     title: "Link",
     includes: &[],
     keys: &[
@@ -477,7 +477,7 @@ static CHECK: Form = Form {
     ],
 };
 
-static DIAGNOSTIC: Form = Form {
+pub(super) static DIAGNOSTIC: Form = Form {
     title: "Diagnostic",
     includes: &[&POSITION],
     keys: &[
@@ -522,7 +522,7 @@ static APP_PRIVILEGES: Form = Form {
     keys: &[key("app", Text, "the app"), key("capabilities", List(&Text), "the capabilities that it needs")],
 };
 
-static NETWORK: Form = Form {
+pub(super) static NETWORK: Form = Form {
     title: "Network",
     includes: &[],
     keys: &[
@@ -536,7 +536,7 @@ static NETWORK: Form = Form {
     ],
 };
 
-static HEALTH: Form = Form {
+pub(super) static HEALTH: Form = Form {
     title: "Health",
     includes: &[],
     keys: &[
@@ -713,13 +713,13 @@ static INTERFACE: Form = Form {
             Text,
             "`up`, `failed` (it has panicked), `stopped` (the network's process is stopped) or `crashed` (the network has \
              crashed), or the `state` in its status, such as `listening` (`vhost-user`) or `waiting` \
-             ([ports at interfaces](#ports-at-interfaces))",
+             ([ports at interfaces](#status-of-af-xdp-raw-socket-tap-and-unix-socket))",
         ),
         key("rx", Object(&DIRECTION), "packets into the network"),
         key("tx", Object(&DIRECTION), "packets from the network"),
         key("dropped", Integer, "packets dropped in total"),
         key("drops", Map(&Integer), "packets dropped, by reason"),
-        key("status", Any, "its status; null if it has none").or_null(),
+        key("status", Status, "its status; null if it has none").or_null(),
     ],
 };
 
@@ -831,7 +831,7 @@ static COMPOUND_COST: Form = Form {
     ],
 };
 
-static COST: Form = Form {
+pub(super) static COST: Form = Form {
     title: "Cost of an app",
     includes: &[],
     keys: &[
@@ -894,7 +894,7 @@ static ADVICE: Form = Form {
     ],
 };
 
-static TRIAL: Form = Form {
+pub(super) static TRIAL: Form = Form {
     title: "Trial of an app",
     includes: &[],
     keys: &[
@@ -1018,7 +1018,7 @@ static LINK_RATES: Form = Form {
     ],
 };
 
-static RELOAD: Form = Form {
+pub(super) static RELOAD: Form = Form {
     title: "Reload",
     includes: &[],
     keys: &[

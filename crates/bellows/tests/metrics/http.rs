@@ -5,10 +5,11 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use bellows::forms::Found;
 use bellows_testkit::wait::Watchdog;
 use serde_json::Value;
 
-use crate::support::{Sandbox, Signal, signal};
+use crate::support::{Sandbox, Signal, forms, signal};
 
 /// `bellows metrics --listen` on a free port.
 pub struct Server {
@@ -38,7 +39,11 @@ impl Server {
     }
 
     pub fn get(&self, path: &str, fields: &str) -> Answer {
-        get(&self.place, path, fields)
+        let answer = get(&self.place, path, fields);
+        if answer.head.lines().any(|line| line == "content-type: application/json") {
+            forms::compare_answer(&format!("GET {path}"), answer.status, answer.body.as_bytes(), &mut Found::new());
+        }
+        answer
     }
 
     /// Ends it by a signal, and returns its exit code.

@@ -15,7 +15,7 @@ use bellows_testkit::wait::Watchdog;
 use serde_json::{Value, json};
 
 use crate::site::Site;
-use crate::strace::assert_reads_only;
+use crate::strace::{assert_reads_only, traced};
 use crate::support::{ENDLESS, IDLE, Sandbox, Signal};
 
 /// A network that has passed on all its packets, some of which it dropped, and lives on.
@@ -304,7 +304,8 @@ fn the_page_asks_no_engine_by_itself() {
     let sandbox = Sandbox::new();
     let _running = sandbox.start(&[&sandbox.write("endless.toml", ENDLESS), "--name", "endless"]);
     let log = sandbox.path("calls");
-    let site = Site::start_traced(&sandbox, &log);
+    let command = sandbox.command(&["web", "--listen", "127.0.0.1:0"]);
+    let site = Site::of(traced(&command, &log, &sandbox.path("")), true);
     let runtime = sandbox.path("run").display().to_string();
     let calls = || fs::read_to_string(&log).unwrap();
     assert!(!calls().contains("/counters\""), "nothing is read before the first page: {}", calls());

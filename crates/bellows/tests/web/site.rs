@@ -2,14 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use bellows::forms::Found;
 use bellows_testkit::wait::Watchdog;
 use serde_json::Value;
 
-use crate::strace::traced;
-use crate::support::{Sandbox, Signal, signal};
+use crate::support::{Sandbox, Signal, forms, signal};
 
 /// A server. It ends when it is dropped.
 pub struct Site {
@@ -54,13 +53,8 @@ impl Site {
         Site::of(sandbox.command(&[&["web", "--listen", "127.0.0.1:0"], words].concat()), false)
     }
 
-    /// Starts the server under strace, which writes its system calls to a log.
-    pub fn start_traced(sandbox: &Sandbox, log: &Path) -> Site {
-        let command = sandbox.command(&["web", "--listen", "127.0.0.1:0"]);
-        Site::of(traced(&command, log, &sandbox.path("")), true)
-    }
-
-    fn of(mut command: Command, is_traced: bool) -> Site {
+    /// Starts a server by its command, perhaps one that runs under strace.
+    pub fn of(mut command: Command, is_traced: bool) -> Site {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let watchdog = Watchdog::new(&child);
         let mut url = String::new();
@@ -93,7 +87,11 @@ impl Site {
         let split = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
         let head = String::from_utf8_lossy(&answer[..split]).into_owned();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answer { status, head, body: answer[split + 4..].to_vec() }
+        let answer = Answer { status, head, body: answer[split + 4..].to_vec() };
+        if answer.header("content-type") == Some("application/json") {
+            forms::compare_answer(&format!("{method} {path}"), status, &answer.body, &mut Found::new());
+        }
+        answer
     }
 
     fn head(&self) -> String {

@@ -244,8 +244,8 @@ impl Benchmark for Arguments {
         self.common.clone()
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["clocks", "memcpy"]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[("clocks", "clocks"), ("memcpy", "clocks")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {

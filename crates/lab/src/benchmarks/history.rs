@@ -106,8 +106,8 @@ impl Benchmark for Arguments {
         self.conditions.beside
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["clocks"]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[("clocks", "clocks")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {

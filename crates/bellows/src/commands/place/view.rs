@@ -286,6 +286,17 @@ warning: it is late
     }
 
     #[test]
+    fn a_proposal_with_ports_has_its_form() {
+        let proposal = view().json(&["it is late".to_owned()], &[]);
+        let ports = proposal["ports"].as_array().unwrap();
+        let parts = ports.iter().map(|port| ("Processors of a port", port));
+        for (title, part) in parts.chain([("Proposal", &proposal)]) {
+            assert_eq!(crate::forms::lacking(title, part), Vec::<String>::new(), "{title}: {part}");
+        }
+        assert!(ports[1]["processors"].is_null(), "{proposal:#}");
+    }
+
+    #[test]
     fn a_proposal_that_gains_nothing_says_so() {
         let same = View { proposed: view().today, is_exact: false, ..view() };
         let text = same.render(&[], false);

@@ -24,7 +24,7 @@ use crate::beside::Beside;
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
 use crate::report::{BenchError, Report, Table, chosen};
-use crate::targets::conclusions;
+use crate::targets::{VERDICT, conclusions};
 use crate::turns::Session;
 use crate::workers::{self, ProcessError};
 use results::Sides;
@@ -148,8 +148,8 @@ impl Benchmark for Arguments {
         self.beside
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["verdict"]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[(VERDICT, "")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {

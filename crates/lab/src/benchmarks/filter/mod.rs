@@ -25,7 +25,7 @@ use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
-use crate::targets::conclusions;
+use crate::targets::{VERDICT, conclusions};
 use crate::turns::{Match, Session};
 use crate::workers::{self, ProcessError};
 use filters::{Filter, Packets};
@@ -130,8 +130,8 @@ impl Benchmark for Arguments {
         self.common.clone()
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["clocks", "verdict"]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[("clocks", "clocks"), (VERDICT, "")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {

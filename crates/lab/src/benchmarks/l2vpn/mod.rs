@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole as whole_number};
 use crate::beside::Beside;
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
-use crate::targets::{conclusion_within, conclusions};
+use crate::targets::{VERDICT, conclusion_within, conclusions};
 use crate::timing::median_or_nan;
 use crate::turns::{Match, Session, Stage};
 use crate::workers;
@@ -63,7 +63,7 @@ pub struct Arguments {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     phase: String,
     /// Random orders of the phases, each with fresh processes; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = whole_number(1..=1000))]
+    #[arg(long, alias = "processes", value_name = "N", default_value_t = 30, value_parser = whole_number(1..=1000))]
     orders: usize,
     /// Seed of the orders
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -90,8 +90,8 @@ impl Benchmark for Arguments {
         self.conditions.beside
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["clocks", "sum"]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[("clocks", "clocks"), ("sum", "clocks"), (VERDICT, "")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {

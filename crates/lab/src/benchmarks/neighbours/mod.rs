@@ -96,6 +96,19 @@ impl Benchmark for Arguments {
         self.common.clone()
     }
 
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("page_faults", "faults"),
+            ("median_clocks", "clocks/breath"),
+            ("breaths", "breaths"),
+            ("processes", "processes"),
+            ("connections", "connections"),
+            ("packets", "packets"),
+            ("lost", "packets"),
+            ("longest_wait", "breaths"),
+        ]
+    }
+
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
         // Attacks would fill the log with warnings.
         let arguments = [&lab.worker("neighbours")[..], &["--log-level", "error"]].concat();

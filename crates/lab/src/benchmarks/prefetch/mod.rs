@@ -284,7 +284,10 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 
 impl Group {
     fn nodes(&self) -> Vec<&'static str> {
-        nodes(self.traffic.family, self.first)
+        match self.case {
+            Case::Live => live::APPS.to_vec(),
+            _ => nodes(self.traffic.family, self.first),
+        }
     }
 
     /// The conditions of a variant, and what is measured.
@@ -295,12 +298,11 @@ impl Group {
             Variant::All(0) => ("all", 0.into()),
             Variant::All(distance) => ("none", distance.into()),
         };
-        let mut labels = vec![
-            ("routes", self.traffic.routes.into()),
-            ("in_flight", self.traffic.in_flight.into()),
-            ("node", json!(node)),
-            ("without", json!(without)),
-        ];
+        let mut labels = vec![("node", json!(node)), ("without", json!(without))];
+        // A network has its own routes and packets.
+        if self.case != Case::Live {
+            labels.extend([("routes", self.traffic.routes.into()), ("in_flight", self.traffic.in_flight.into())]);
+        }
         if !ahead.is_null() {
             labels.push(("ahead", ahead));
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::side::{TRIED, Task, Work};
 use super::variants::Variant;
-use super::{Arguments, Case, Group, live};
+use super::{Arguments, Case, Group};
 use crate::report::{BenchError, Measurement};
 use crate::turns::{Match, Session};
 
@@ -87,7 +87,7 @@ impl Runs {
 /// Runs all trials.
 pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>) -> Result<Found, BenchError> {
     let is_live = group.case == Case::Live;
-    let nodes = if is_live { live::APPS.to_vec() } else { group.nodes() };
+    let nodes = group.nodes();
     let mut all = Vec::new();
     for kind in KINDS {
         let task = Task {

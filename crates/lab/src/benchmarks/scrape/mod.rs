@@ -89,8 +89,8 @@ impl Benchmark for Arguments {
         self.common.clone()
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["without", "with", "scrapes", "scrape_ms", VERDICT]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[("without", "Mpps"), ("with", "Mpps"), ("scrapes", "scrapes"), ("scrape_ms", "ms"), (VERDICT, "")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {

@@ -145,8 +145,8 @@ impl Benchmark for Arguments {
         self.common.clone()
     }
 
-    fn measured_labels(&self) -> &'static [&'static str] {
-        &["free"]
+    fn measured_labels(&self) -> &'static [(&'static str, &'static str)] {
+        &[("free", "clocks")]
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
