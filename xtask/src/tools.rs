@@ -70,6 +70,14 @@ pub const FOR_TESTS: &[Tool] = &[
     Tool { programs: &["systemd-analyze"], package: "systemd", purpose: "the units of services" },
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
     Tool { programs: &["strace"], package: "strace", purpose: "the system calls of readers of counters" },
+    Tool { programs: &["git"], package: "git", purpose: "campaigns that compare builds" },
+    Tool { programs: &["ssh"], package: "openssh-client", purpose: "the live page of another machine" },
+    Tool {
+        programs: &["/usr/lib/python3/dist-packages/asyncssh/__init__.py"],
+        package: "python3-asyncssh",
+        purpose: "that other machine",
+    },
+    Tool { programs: &["nft"], package: "nftables", purpose: "a host that ignores what a port at its interface gets" },
 ];
 
 /// The programs for tests with other programs' drivers and with guests.
@@ -112,6 +120,9 @@ pub const PEERS: &[Tool] = &[
         package: "python3-prometheus-client",
         purpose: "metrics read by a parser of OpenMetrics",
     },
+    Tool { programs: &["podman"], package: "podman", purpose: "the image for containers" },
+    Tool { programs: &["runc"], package: "runc", purpose: "containers of that image" },
+    Tool { programs: &["mmdebstrap"], package: "mmdebstrap", purpose: "Debian's image, on which it is built" },
     Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
     Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];

@@ -1,6 +1,7 @@
 //! The book, which is the pages in `docs/`: each command in their blocks of code is run, in its order, or stands in a
 //! list of exceptions with a reason. `first_steps.rs` runs the page for newcomers.
 
+mod container;
 mod pages;
 mod run;
 
@@ -81,7 +82,7 @@ fn what_is_special_about_commands_is_of_commands_that_there_are() {
         for special in page.specials {
             let is_there = commands.iter().any(|command| page.special(command).is_some_and(|one| one == special));
             assert!(is_there, "docs/{}.md has no command that is only `{}`", page.name, special.command);
-            if let How::Never { test: Some((file, test)), .. } = special.how {
+            if let How::Elsewhere { file, test, .. } = special.how {
                 let code = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
                 assert!(
                     code.contains(&format!("fn {test}(")),

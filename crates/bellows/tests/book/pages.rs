@@ -60,11 +60,14 @@ pub enum How {
     Serves(&'static str),
     /// In a guest, with the commands of other pages: the machine's kernel may be without what it needs.
     InGuest,
-    /// Not at all.
-    Never {
+    /// With the image for containers, by a test of its own, with further options; it prints this.
+    InContainer { more: &'static str, says: &'static str },
+    /// By another test.
+    Elsewhere {
+        /// Why not here.
         reason: &'static str,
-        /// A test that runs the same: its file and name.
-        test: Option<(&'static str, &'static str)>,
+        file: &'static str,
+        test: &'static str,
     },
 }
 
@@ -88,13 +91,9 @@ impl Special {
         Special { command, how, network: None, before: "", after: "" }
     }
 
-    const fn never(command: &'static str, reason: &'static str) -> Special {
-        Special::new(command, How::Never { reason, test: None })
-    }
-
     /// Another test runs it.
     const fn elsewhere(command: &'static str, reason: &'static str, file: &'static str, test: &'static str) -> Special {
-        Special::new(command, How::Never { reason, test: Some((file, test)) })
+        Special::new(command, How::Elsewhere { reason, file, test })
     }
 
     const fn beside(mut self, name: &'static str, file: &'static str) -> Special {
@@ -134,12 +133,22 @@ unit = "Mpps"
              new,60,11.1\nnew,60,11.4\nnew,60,11.2\nnew,64,10.9\nnew,64,10.7\nnew,64,10.8\n",
         ),
     ],
-    set_up: "
+    set_up: r#"
 mkdir -p crates/campaign
-cp -r \"$ROOT/crates/campaign/examples\" crates/campaign/
-cp -r \"$ROOT/bench\" .
+cp -r "$ROOT/crates/campaign/examples" crates/campaign/
+cp -r "$ROOT/bench" .
+# Of the campaign that compares builds the first block of two benchmarks, and a build that takes no time.
+sed -i '/^repeats = /s/[0-9]*$/1/
+/label = /{/"engine, idle"/!{/"blit"/!d}}
+/^command = .*cargo build/s|=.*|= { shell = "cd {source} \&\& mkdir -p {build}/release \&\& cp program {build}/release/bellows" }|
+' bench/campaigns/release.toml
+cp -L target/release/bellows program
+git init --quiet .
+git add bench program
+git -c user.name=test -c user.email=test@example.org commit --quiet --message=test
+git tag v1
 bellows campaign run sizes.toml
-",
+"#,
     specials: &[
         Special::elsewhere(
             "bellows campaign run sizes.toml --queue",
@@ -160,7 +169,6 @@ bellows campaign run sizes.toml
             "a_queue_is_that_of_one_campaign_and_one_file",
         ),
         Special::new("PATH=$PWD/target/release:$PATH bellows campaign run bench/", How::With("--repeats 1")),
-        Special::never("bellows campaign compare bench/campaigns/release.toml", "builds two releases"),
     ],
     ..PLAIN
 };
@@ -178,10 +186,13 @@ pub static FILTERING: Page = Page {
 pub static INSTALLING: Page = Page {
     name: "installing",
     specials: &[
-        Special::never("cargo install", "builds a release"),
+        // The folder of the build is that of the workspace, which has this release.
+        Special::new("cargo install", How::Ends(0))
+            .before("export CARGO_INSTALL_ROOT=$PWD/installed\ncd \"$ROOT\"\n")
+            .after("installed/bin/bellows --version"),
         Special::elsewhere("cargo xtask package", "a step of `cargo xtask test`", "xtask/src/package.rs", "step"),
-        Special::never("docker build", "fetches images and builds a release in one of them"),
-        Special::never("docker run", "needs the image"),
+        Special::new("docker build", How::InContainer { more: "", says: "COMMIT bellows" }),
+        Special::new("docker run", How::InContainer { more: "", says: "quickstart: all done" }),
     ],
     ..PLAIN
 };
@@ -189,7 +200,7 @@ pub static INSTALLING: Page = Page {
 pub static INTERFACES: Page = Page {
     name: "interfaces",
     place: Place::Namespaces,
-    programs: &["ping", "setcap"],
+    programs: &["ping", "setcap", "nft"],
     set_up: "
 cp block-1.toml bridge.toml
 echo 'netops:x:60001:' >>/etc/group
@@ -199,14 +210,16 @@ ip link add eth0 type veth peer name far
     specials: &[
         Special::new("ip netns exec middle bellows run", How::Serves(RUNS)),
         Special::new("ip netns exec one ping", How::Serves("grep -q 'bytes from 192.0.2.2' \"$LOG\"")),
-        Special::never("nft", "is none of the programs for the tests"),
+        // What comes behind it on the page has packets again.
+        Special::new("nft add chain", How::Ends(0)).after("nft delete table netdev quiet"),
         Special::elsewhere(
             "qemu-system-x86_64",
             "needs the disk of a machine",
             "crates/bellows/tests/unix_socket.rs",
             "a_guest_talks_over_streams_and_datagrams",
         ),
-        Special::never("podman run", "needs an image"),
+        Special::new("podman run", How::InContainer { more: " --duration 0.5s", says: "running `bridge.toml`" })
+            .before("sed '1,/^```toml/d;/^```$/,$d' \"$ROOT/docs/interfaces.md\" >bridge.toml\n"),
     ],
     ..PLAIN
 };
@@ -473,12 +486,52 @@ pub static VHOST_USER: Page = Page {
 pub static WEB: Page = Page {
     name: "web",
     place: Place::Namespaces,
-    programs: &["curl"],
+    programs: &["curl", "ssh", "/usr/lib/python3/dist-packages/asyncssh/__init__.py"],
+    set_up: "
+ip netns add here
+ip -n here link set lo up
+ip link add here type veth peer name there netns here
+ip address add 192.0.2.1/24 dev here
+ip -n here address add 192.0.2.2/24 dev there
+ip link set here up
+ip -n here link set there up
+mkdir /run/keys
+ssh-keygen -q -t ed25519 -N '' -f /run/keys/host
+ssh-keygen -q -t ed25519 -N '' -f /run/keys/user
+cat >/etc/ssh/ssh_config <<'END'
+Host there
+    HostName 192.0.2.1
+    IdentityFile /run/keys/user
+    UserKnownHostsFile /run/keys/known
+    StrictHostKeyChecking accept-new
+END
+# A server that forwards to sockets, and ends a session with its input. OpenSSH's would be a service of the machine.
+cat >server.py <<'END'
+import asyncio, asyncssh
+class Server(asyncssh.SSHServer):
+    def unix_connection_requested(self, path):
+        return True
+async def session(process):
+    await process.stdin.read()
+    process.exit(0)
+async def serve():
+    await asyncssh.listen('192.0.2.1', 22, server_factory=Server, process_factory=session,
+                          server_host_keys=['/run/keys/host'], authorized_client_keys='/run/keys/user.pub')
+    open('serves', 'w')
+    await asyncio.Event().wait()
+asyncio.run(serve())
+END
+/usr/bin/python3 server.py >server.out 2>&1 </dev/null &
+while ! test -e serves; do kill -0 $!; sleep 0.05; done
+",
     networks: &[("router", "examples/router-costs.toml")],
     specials: &[
         Special::new("bellows web", How::Serves("grep -q http:// \"$LOG\"")),
         Special::new("bellows web --listen unix:", How::Serves("grep -q bellows-web.sock \"$LOG\"")),
-        Special::never("ssh", "needs another machine"),
+        // In the network of another machine.
+        Special::new("ssh", How::Serves("ip netns exec here curl -sf -o /dev/null http://localhost:9480/"))
+            .before("{ sleep 10000 || true; } | ip netns exec here ")
+            .after("pkill -xf 'sleep 10000'; while pgrep -x ssh; do sleep 0.05; done"),
         // The page has the token of the address that was printed before.
         Special::new("curl", How::Says("\"router\"")).before("TOKEN=$(sed -n 's/.*?token=//p' *.log)\n"),
     ],

@@ -8,11 +8,12 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bellows_testkit::programs::{self, search_path};
 use bellows_testkit::skips::is_skipped;
-use bellows_testkit::wait::{PATIENCE, Watchdog, output, within};
+use bellows_testkit::wait::{PATIENCE, Watchdog, output};
 use bellows_testkit::{netns, page};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -190,11 +191,16 @@ impl Shell {
         let mut service = Service { place: place.to_owned(), command: command.to_owned(), child, log };
         let mut condition = self.bash(condition);
         condition.env("LOG", &service.log).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut has_ended = None;
-        within(PATIENCE, &format!("{place}: `{command}`, at work"), || {
+        let (mut has_ended, deadline) = (None, Instant::now() + PATIENCE);
+        while !condition.status().unwrap().success() && has_ended.is_none() {
+            assert!(
+                Instant::now() < deadline,
+                "{place}: `{command}` is not at work within {PATIENCE:?}:\n{}",
+                service.said()
+            );
+            thread::sleep(Duration::from_millis(10));
             has_ended = service.child.try_wait().unwrap();
-            condition.status().unwrap().success() || has_ended.is_some()
-        });
+        }
         if let Some(status) = has_ended {
             panic!("{place}: `{command}` ended with {status} instead of going on:\n{}", service.said());
         }
@@ -230,7 +236,7 @@ impl Shell {
                 self.end_services(|service| file.is_some() && network_file(&service.command) == file);
                 self.start(place, command, special.before, condition);
             }
-            How::InGuest | How::Never { .. } => {}
+            How::InGuest | How::InContainer { .. } | How::Elsewhere { .. } => {}
         }
         if let Some((name, file)) = special.network {
             self.end_services(|service| service.command == format!("bellows run {file} --name {name}"));
