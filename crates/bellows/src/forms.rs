@@ -56,6 +56,20 @@ impl Chapter {
         Chapter::Campaigns,
     ];
 
+    /// What it is about.
+    fn title(self) -> &'static str {
+        match self {
+            Chapter::Networks => "Networks",
+            Chapter::Inspected => "What an engine does from moment to moment, packets, filters and apps",
+            Chapter::States => "The states of apps and shared objects",
+            Chapter::Routed => "Routes, neighbours, ESP and MAC addresses",
+            Chapter::Control => "The control socket",
+            Chapter::Web => "The live page's server",
+            Chapter::Measured => "Benchmarks",
+            Chapter::Campaigns => "Campaigns",
+        }
+    }
+
     /// Its sections.
     pub fn sections(self) -> &'static [Section] {
         match self {
@@ -339,7 +353,15 @@ const WIDTH: usize = 100;
 
 /// The reference of all forms, in Markdown.
 pub fn markdown() -> String {
-    let mut page = String::new();
+    let mut page = "## Contents\n\n".to_owned();
+    for chapter in Chapter::ALL {
+        let link = |section: &Section| format!("[{}](#{})", section.heading, anchor(section.heading));
+        let mut links: Vec<String> = chapter.sections().iter().map(link).collect();
+        if chapter == Chapter::Measured {
+            links.push(format!("[{}](#{})", cases::HEADING, anchor(cases::HEADING)));
+        }
+        page += &paragraph(&format!("{}: {}.", chapter.title(), links.join(", ")));
+    }
     for chapter in Chapter::ALL {
         chapter.sections().iter().for_each(|section| print(&mut page, section));
         if chapter == Chapter::Measured {

@@ -3,9 +3,9 @@
 mod compared;
 mod queues;
 mod reported;
+mod tested;
 #[cfg(test)]
 mod tests;
-mod tested;
 
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, Text, Tuple, Word};
 use super::{Form, Section, key};

@@ -233,9 +233,12 @@ fn wrong(explained: Option<&Key>, label: &str, value: &Value) -> Vec<String> {
     found.into_iter().map(|difference| format!("label `{label}`{difference}")).collect()
 }
 
+/// Where the cases are in the reference.
+pub(super) const HEADING: &str = "Cases of benchmarks";
+
 /// The tables of all benchmarks, in Markdown.
 pub(super) fn markdown() -> String {
-    let mut page = "## Cases of benchmarks\n\n".to_owned();
+    let mut page = format!("## {HEADING}\n\n");
     page += &paragraph(
         "The cases of each benchmark, the units of its figures, and their labels. These labels have the same meaning \
          everywhere:",
