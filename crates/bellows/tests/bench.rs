@@ -477,7 +477,7 @@ fn other_filters_take_turns_with_ours() {
 }
 
 /// Runs that have the cases and labels that the quick runs of [`benchmarks::ALL`] do not have.
-const MORE: [&str; 22] = [
+const MORE: [&str; 23] = [
     "bench apps --processes 1 --packets 2000 --resident l1 --case ip4-lookup",
     "bench esp --processes 1 --rounds 1 --case 256",
     "bench esp --processes 1 --rounds 1 --case chacha",
@@ -498,6 +498,7 @@ const MORE: [&str; 22] = [
     "appbench --network network.toml --app counter --processes 1 --packets 2000 --prefetch 4",
     "bench l2vpn --orders 2 --rounds 2 --schedule flat --case apps --phase decap-ip4-64 --against OWN --pairs 1",
     "bench fib --rounds 1 --divisor 50 --next-hops 256 --case replace --against OWN --pairs 1",
+    "bench fib --rounds 1 --divisor 50 --next-hops 256 --case ipv6 --against OWN --pairs 1",
     "bench neighbours --seconds 0.2 --case false-claims --against OWN --pairs 1",
     "bench vring --rounds 4 --case tx --with packed,in-order --without event-idx,indirect,offloads --size 60 --against OWN --pairs 1",
 ];

@@ -203,7 +203,10 @@ fn ratios(pairs: &[Pair]) -> Vec<Measurement> {
         let undecided = is_ratio_undecided(both.len(), &found);
         let middle = |side: fn(&(f64, f64)) -> f64| median(&both.iter().map(side).collect::<Vec<f64>>());
         let mut labels: BTreeMap<String, Value> = serde_json::from_str(conditions).unwrap_or_default();
-        labels.extend([("of".to_owned(), json!(unit))]);
+        // A ratio itself says what is divided by what.
+        if let Some(own) = labels.insert("of".to_owned(), json!(unit)) {
+            labels.insert("ratio".to_owned(), own);
+        }
         for (name, side) in [("this", (|pair| pair.0) as fn(&(f64, f64)) -> f64), ("other", |pair| pair.1)] {
             let rounded = middle(side).map(|middle| (middle.value * 1_000.0).round() / 1_000.0);
             labels.extend([(name.to_owned(), json!(rounded))]);
@@ -238,6 +241,17 @@ mod tests {
             json!(result.labels),
             json!({ "schedule": "flat", "of": "clocks/packet", "this": 10.8, "other": 12.0 })
         );
+    }
+
+    #[test]
+    fn ratios_of_different_things_stay_apart() {
+        let key = |of: &str| ("ipv4".to_owned(), "ratio".to_owned(), json!({ "of": of }).to_string());
+        let both = [key("one to ours"), key("two to ours")];
+        let side: BTreeMap<Key, f64> = both.iter().map(|key| (key.clone(), 2.0)).collect();
+        let results = ratios(&vec![[side.clone(), side]; 15]);
+        let labels: Vec<[&Value; 2]> =
+            results.iter().map(|result| ["of", "ratio"].map(|key| &result.labels[key])).collect();
+        assert_eq!(json!(labels), json!([["ratio", "one to ours"], ["ratio", "two to ours"]]));
     }
 
     #[test]

@@ -92,8 +92,10 @@ static COMMON: [Key; 9] = [
 ];
 
 /// The labels of a figure that compares two builds.
-static AGAINST: [Key; 3] = [
+static AGAINST: [Key; 4] = [
     key("of", Kind::Text, "the unit of the compared figures"),
+    key("ratio", Kind::Text, "what the compared figures' own label `of` says, if they are ratios that have one")
+        .or_absent(),
     key("this", Kind::Decimal, "the median of this program"),
     key("other", Kind::Decimal, "the median of the other one"),
 ];
@@ -204,8 +206,9 @@ impl Benchmark {
         };
         let is_measured = |name: &str| name == "verdict" || self.measured.iter().any(|(label, _)| *label == name);
         let mut required: Vec<&str> = [self.every, row.labels].concat();
-        required.retain(|label| !is_measured(label));
-        let mut differences = missing(&[&required[..], &AGAINST.map(|label| label.name)].concat(), labels);
+        required.retain(|label| !is_measured(label) && *label != "of");
+        required.extend(AGAINST.iter().filter(|label| !label.is_optional).map(|label| label.name));
+        let mut differences = missing(&required, labels);
         for (label, value) in labels {
             let own = AGAINST.iter().find(|known| known.name == label);
             let known = required.iter().chain(row.sometimes).find(|known| *known == label && !is_measured(known));

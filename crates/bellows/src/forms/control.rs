@@ -258,8 +258,8 @@ static TRACE_END: Form = Form {
         key("event", Word(&["end"]), "`end`"),
         key(
             "why",
-            Word(&["complete", "time", "wished", "steps", "gone", "over"]),
-            "`complete` (all packets were followed to their ends), `time` (the time is over), `wished` (the client has ended \
+            Word(&["complete", "time", "requested", "steps", "gone", "over"]),
+            "`complete` (all packets were followed to their ends), `time` (the time is over), `requested` (the client has ended \
              the stream), `steps` (there were 100,000), `gone` (a reload has removed the app) or `over` (the run has ended)",
         ),
     ],

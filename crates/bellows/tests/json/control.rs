@@ -323,7 +323,7 @@ fn follow_packets(running: &Running, found: &mut Found) {
     client.ask(&json!({ "command": "trace", "count": 10_000, "app": "in", "seconds": PATIENCE.as_secs() }), found);
     let rest = String::from_utf8(client.end()).unwrap();
     let end: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
-    assert_eq!(end, json!({ "event": "end", "why": "wished" }));
+    assert_eq!(end, json!({ "event": "end", "why": "requested" }));
 }
 
 /// The frames of a tap: a packet, and the end.

@@ -151,7 +151,6 @@ pub enum TraceEnd {
     /// The time is over.
     Time,
     /// The client requested it.
-    #[serde(rename = "wished")]
     Requested,
     /// The maximum number of steps was reached.
     Steps,

@@ -71,9 +71,18 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
 /// The routes of the Internet: those of a file, or generated ones, in either case without those that are not forwarded.
 ///
 /// # Errors
-/// If the file cannot be read, or has not both families.
+/// If the file cannot be read, or has no such route of one of the families.
 pub(super) fn prefixes(routes: Option<&Path>) -> Result<Prefixes, String> {
-    Ok(routes.map_or_else(|| Ok(Prefixes::generated(1)), Prefixes::read)?.forwarded())
+    let Some(path) = routes else { return Ok(Prefixes::generated(1).forwarded()) };
+    let prefixes = Prefixes::read(path)?.forwarded();
+    match (prefixes.ipv4.is_empty(), prefixes.ipv6.is_empty()) {
+        (false, false) => Ok(prefixes),
+        (is_without, _) => Err(format!(
+            "{} has no route of {} to addresses that a router forwards to: name a file that has some of both families",
+            path.display(),
+            if is_without { "IPv4" } else { "IPv6" }
+        )),
+    }
 }
 
 /// A network of a router whose packets go round.
