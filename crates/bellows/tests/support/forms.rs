@@ -8,10 +8,14 @@ pub fn compare(words: &[&str], stdout: &str, found: &mut Found) {
     if !words.contains(&"--json") && !words.contains(&"-j") {
         return;
     }
-    let Some(section) = section(words) else { return };
+    let values: Vec<Value> = serde_json::Deserializer::from_str(stdout).into_iter().map_while(Result::ok).collect();
+    let Some(section) = section(words).filter(|_| !values.is_empty()) else {
+        assert!(values.is_empty(), "the reference has no section about `bellows {}`", words.join(" "));
+        return;
+    };
     let heading = section.heading;
     let kind = section.whole.unwrap_or_else(|| panic!("the reference has nothing in {heading}"));
-    for value in serde_json::Deserializer::from_str(stdout).into_iter::<Value>().map_while(Result::ok) {
+    for value in values {
         // `check` prints a list for several networks.
         let values = match (kind, value) {
             (Kind::Object(_), Value::Array(values)) => values,
