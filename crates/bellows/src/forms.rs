@@ -1,7 +1,8 @@
 //! The forms of the JSON that commands print: each key with its type and its meaning.
 //!
-//! The tables are checked in both directions against what the program prints: a key without a row, a row without a key, a
-//! value of another type and a word that the row does not explain are errors in the tests.
+//! Tests compare the tables with what the program prints: a key without a row, a row whose key is never printed, a value of
+//! another type and a word that the row does not explain are errors. Whether a value may really be null, or a key absent,
+//! is not checked.
 
 mod campaigns;
 mod cases;
@@ -17,6 +18,7 @@ mod web;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ptr;
 
 use serde_json::Value;
 
@@ -27,15 +29,15 @@ pub use cases::{FoundCases, case_differences, unmet_cases};
 pub enum Chapter {
     /// What networks are and do, and are told.
     Networks,
-    /// What an engine does from moment to moment, packets, filters and apps.
+    /// What an engine does from moment to moment; single packets; filters and manuals.
     Inspected,
     /// The states of apps and shared objects.
     States,
     /// Routes, neighbours, associations and addresses.
     Routed,
-    /// The control socket's streams.
+    /// The control socket: requests, replies and streams.
     Control,
-    /// What the live page's server answers.
+    /// What the servers of the live page and of metrics answer.
     Web,
     /// Reports of benchmarks, and their cases.
     Measured,
@@ -60,11 +62,11 @@ impl Chapter {
     fn title(self) -> &'static str {
         match self {
             Chapter::Networks => "Networks",
-            Chapter::Inspected => "What an engine does from moment to moment, packets, filters and apps",
+            Chapter::Inspected => "Timelines, packets, filters and manuals",
             Chapter::States => "The states of apps and shared objects",
             Chapter::Routed => "Routes, neighbours, ESP and MAC addresses",
-            Chapter::Control => "The control socket",
-            Chapter::Web => "The live page's server",
+            Chapter::Control => "Requests to a running network",
+            Chapter::Web => "The live page",
             Chapter::Measured => "Benchmarks",
             Chapter::Campaigns => "Campaigns",
         }
@@ -188,18 +190,18 @@ impl Form {
 /// What a command prints, or parts of it.
 #[derive(Debug)]
 pub struct Section {
-    /// The commands, as one line of Markdown.
+    /// The commands or requests, or what it is about, as one line of Markdown.
     pub heading: &'static str,
     /// The commands that print it with `--json`: their leading words, and options that they must have. Nothing if no
     /// command prints exactly this.
     pub commands: &'static [&'static str],
     /// Paragraphs before the tables.
     pub text: &'static [&'static str],
-    /// The whole output, or one line of it. Nothing if the section only has parts of others.
+    /// The whole output, or one line of it. Nothing if the section only has parts of others, or is about no JSON.
     pub whole: Option<Kind>,
     /// Forms of parts, which have headings of their own.
     pub parts: &'static [&'static Form],
-    /// Paragraphs behind the tables.
+    /// Paragraphs after the tables.
     pub notes: &'static [&'static str],
 }
 
@@ -328,13 +330,16 @@ impl Kind {
         match self {
             Kind::Object(form) => Some(form),
             Kind::List(kind) | Kind::Map(kind) | Kind::OrNull(kind) => kind.form(),
+            Kind::Either([first, others @ ..]) => {
+                first.form().filter(|form| others.iter().all(|kind| kind.form().is_some_and(|it| ptr::eq(it, *form))))
+            }
             Kind::Text
             | Kind::Word(_)
             | Kind::Integer
             | Kind::Decimal
             | Kind::Flag
             | Kind::Tuple(_)
-            | Kind::Either(_)
+            | Kind::Either([])
             | Kind::Any
             | Kind::Status => None,
         }
@@ -363,6 +368,7 @@ pub fn markdown() -> String {
         page += &paragraph(&format!("{}: {}.", chapter.title(), links.join(", ")));
     }
     for chapter in Chapter::ALL {
+        let _ = write!(page, "## {}\n\n", chapter.title());
         chapter.sections().iter().for_each(|section| print(&mut page, section));
         if chapter == Chapter::Measured {
             page += &cases::markdown();
@@ -375,13 +381,13 @@ pub fn markdown() -> String {
 
 fn print(page: &mut String, section: &Section) {
     let Section { heading, text, whole, parts, notes, .. } = section;
-    let _ = write!(page, "## {heading}\n\n");
+    let _ = write!(page, "### {heading}\n\n");
     text.iter().for_each(|text| *page += &paragraph(text));
     if let Some(form) = whole.and_then(Kind::form) {
         table(page, form);
     }
     for form in *parts {
-        let _ = write!(page, "### {}\n\n", form.title);
+        let _ = write!(page, "#### {}\n\n", form.title);
         table(page, form);
     }
     notes.iter().for_each(|text| *page += &paragraph(text));
@@ -390,7 +396,11 @@ fn print(page: &mut String, section: &Section) {
 fn table(page: &mut String, form: &Form) {
     let included: Vec<String> = form.includes.iter().map(|form| form.link()).collect();
     if !included.is_empty() {
-        *page += &paragraph(&format!("The keys of {}, and:", included.join(" and ")));
+        let and_own = if form.keys.is_empty() { "." } else { ", and:" };
+        *page += &paragraph(&format!("The keys of {}{and_own}", included.join(" and ")));
+    }
+    if form.keys.is_empty() {
+        return;
     }
     page.push_str("| key | type | meaning |\n|---|---|---|\n");
     for key in form.keys {

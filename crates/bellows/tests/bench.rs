@@ -545,7 +545,7 @@ fn the_documentation_names_every_benchmark() {
     for entry in benchmarks::ALL {
         let command = format!("`bellows {}", entry.words().join(" "));
         assert!(readme.contains(&command), "README.md has no {command}");
-        let section = format!("\n### {command} --json`\n");
+        let section = format!("\n#### {command} --json`\n");
         assert!(json.contains(&section), "docs/json.md has no {section}");
     }
 }

@@ -4,6 +4,8 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bellows_testkit::eventually;
 use serde_json::{Value, json};
@@ -163,17 +165,17 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
 fn a_crashed_network_still_shows_its_costs_and_timeline() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("forked.toml", FORKED);
+    let begin = Instant::now();
     let running = sandbox.start(&[&network]);
     costs(&sandbox);
     running.signal(Signal::KILL);
     running.wait();
+    let life = begin.elapsed().as_secs_f64();
+    thread::sleep(Duration::from_millis(100));
     let costs = costs(&sandbox);
     assert_eq!(costs["state"], json!("crashed"));
     let seconds = costs["seconds"].as_f64().unwrap();
-    assert!(
-        packets(&costs, "copy", "push") as f64 >= 50_000.0 * seconds - 1_000.0,
-        "its time is not that of the reader"
-    );
+    assert!(seconds <= life, "its time is that of the reader: {seconds} of {life} seconds");
     assert!(sandbox.bellows(&["show", "latency"]).fine().stdout.contains("since the run began"));
     let text = sandbox.bellows(&["timeline"]).fine().stdout;
     assert!(text.starts_with("forked (crashed): ") && text.contains("the slowest breaths"), "{text}");

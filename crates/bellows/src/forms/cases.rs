@@ -241,10 +241,10 @@ pub(super) const HEADING: &str = "Cases of benchmarks";
 
 /// The tables of all benchmarks, in Markdown.
 pub(super) fn markdown() -> String {
-    let mut page = format!("## {HEADING}\n\n");
+    let mut page = format!("### {HEADING}\n\n");
     page += &paragraph(
         "The cases of each benchmark, the units of its figures, and their labels. These labels have the same meaning \
-         everywhere:",
+         in all tables that do not explain them:",
     );
     label_table(&mut page, &COMMON);
     page += &paragraph(
@@ -278,7 +278,7 @@ impl Benchmark {
     fn print(&self, page: &mut String) {
         let Benchmark { name, text, every, rows, labels, measured } = self;
         let words = if ["appbench", "breathsim"].contains(name) { "" } else { "bench " };
-        let _ = write!(page, "### `bellows {words}{name} --json`\n\n");
+        let _ = write!(page, "#### `bellows {words}{name} --json`\n\n");
         text.iter().for_each(|text| *page += &paragraph(text));
         let has_more = rows.iter().any(|row| !row.labels.is_empty() || !row.sometimes.is_empty());
         page.push_str("| case | unit | meaning |");
@@ -296,7 +296,7 @@ impl Benchmark {
                 let sometimes = Some(code(row.sometimes)).filter(|labels| !labels.is_empty());
                 let sometimes = sometimes.map(|labels| format!("sometimes {labels}"));
                 let cell = always.into_iter().chain(sometimes).collect::<Vec<_>>().join("; ");
-                let _ = write!(page, "{cell:>width$} |", width = cell.chars().count() + usize::from(!cell.is_empty()));
+                page.push_str(&if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") });
             }
             page.push('\n');
         }

@@ -4,10 +4,10 @@ mod esp;
 mod mac_table;
 mod vrf;
 
-use super::Kind::{Any, Decimal, Either, Flag, Integer, List, Object, Status, Text, Word};
+use super::Kind::{Any, Decimal, Either, Flag, Integer, List, Object, Text, Word};
 use super::inspected::SHOWN_BREATH;
 use super::networks::{RELOAD, TRIAL};
-use super::states::OBJECT_STATUS;
+use super::states::{APP_STATUS, OBJECT_STATUS};
 use super::{Form, Section, key};
 
 /// All sections, in the order of the reference.
@@ -41,7 +41,6 @@ pub(super) static SECTIONS: &[Section] = &[
             &STATUS_REPLY,
             &BREATH_REPLY,
             &APPS_REPLY,
-            &ADDRESSED_APP,
             &RELOAD_REPLY,
             &OBJECT_REPLY,
             &REFUSAL,
@@ -194,18 +193,8 @@ static APPS_REPLY: Form = Form {
     includes: &[],
     keys: &[
         key("reply", Word(&["apps"]), "`apps`"),
-        key("apps", List(&Object(&ADDRESSED_APP)), "the apps that have a status, in the order of the network file"),
+        key("apps", List(&Object(&APP_STATUS)), "the apps that have a status, in the order of the network file"),
         key("objects", List(&Object(&OBJECT_STATUS)), "the shared objects"),
-    ],
-};
-
-static ADDRESSED_APP: Form = Form {
-    title: "App in a reply",
-    includes: &[],
-    keys: &[
-        key("app", Text, "its name"),
-        key("kind", Text, "its type"),
-        key("status", Status, "its status; null if the query panicked").or_null(),
     ],
 };
 

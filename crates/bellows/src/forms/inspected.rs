@@ -125,7 +125,11 @@ pub(super) static TIMELINE: Form = Form {
             "median duration of the first worker's recorded breaths that moved packets; 0 without any",
         ),
         key("workers", List(&Object(&MEDIAN)), "the workers"),
-        key("spans", List(&Object(&SPAN)), "the period in spans of a second or more, for one worker after the other"),
+        key(
+            "spans",
+            List(&Object(&SPAN)),
+            "the period in spans of a second or more, of which the first and the last may be shorter, for one worker after the other",
+        ),
         key("slowest", List(&Object(&SLOW_BREATH)), "the slowest breaths, the slowest first"),
         key(
             "suspects",

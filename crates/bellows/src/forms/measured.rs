@@ -9,7 +9,7 @@ pub(super) static SECTIONS: &[Section] = &[Section {
     commands: &["bench", "appbench", "breathsim"],
     text: &[
         "`bellows bench engine --json` and all other benchmarks, `bellows appbench --json` and `bellows breathsim --json` print \
-         an object. The [cases](#cases-of-benchmarks), units and labels of each are behind it.",
+         an object. The [cases](#cases-of-benchmarks), units and labels of each follow.",
     ],
     whole: Some(Object(&BENCHMARK)),
     parts: &[&MACHINE, &FIGURE, &RATIO, &OVERHEAD],

@@ -1,6 +1,6 @@
-//! The forms of networks: what they are and do, and are told.
+//! The forms of networks and their counters.
 
-use super::Kind::{Any, Decimal, Flag, Integer, List, Map, Object, OrNull, Status, Text, Tuple, Word};
+use super::Kind::{Any, Decimal, Either, Flag, Integer, List, Map, Object, OrNull, Status, Text, Tuple, Word};
 use super::{Form, Section, key};
 
 /// All sections, in the order of the reference.
@@ -18,7 +18,7 @@ pub(super) static SECTIONS: &[Section] = &[
         heading: "`bellows check --json`",
         commands: &["check"],
         text: &["An object; with several networks, a list of them."],
-        whole: Some(Object(&CHECK)),
+        whole: Some(Either(&[Object(&CHECK), List(&Object(&CHECK))])),
         parts: &[&DIAGNOSTIC, &POSITION, &PRIVILEGES, &APP_PRIVILEGES],
         notes: &[],
     },
@@ -171,7 +171,7 @@ const COUNTED: Section = Section {
          input), `removed` (packets inside the app when a reload removed or replaced it), and `txdrop` (one of its output \
          links was full: the sum over these links).",
         "`breaths`, `idle_breaths`, the apps' `calls`, `made`, `ended`, `held`, `leaked` and `uncounted`, the three buffer \
-         counts and the links' `waiting` are written ten times a second while the engine is busy and before it sleeps; all \
+         counts, `alive` and the links' `waiting` and `waiting_bytes` are written ten times a second while the engine is busy and before it sleeps; all \
          others are exact at any time.",
         "The books of each app: `in_packets + made` is `out_packets` plus all `drops`, `ended` and `held`. Packets sent and \
          not received wait in a link, or were in a link that a reload removed. In the report of a run this holds to the \
@@ -322,7 +322,11 @@ pub(super) static APP: Form = Form {
              for it), `failed` (it has panicked and is not called any more), `gone` (a reload has removed it)",
         ),
         key("panics", Integer, "number of panics"),
-        key("calls", Map(&Integer), "number of calls: `pull`, `push`, `tick`; exact"),
+        key(
+            "calls",
+            Map(&Integer),
+            "number of calls: `pull`, `push`, `tick`; every call is counted, not only sampled ones",
+        ),
         key("sleeps", Integer, "sleeps of the engine that ended because of its descriptor"),
         key(
             "account",
@@ -361,7 +365,11 @@ static GONE: Form = Form {
             "apps removed by reloads, with their last counts; a name that was removed several times is listed once. At most \
              128, the last removed ones",
         ),
-        key("links", List(&Object(&LINK)), "the same of links"),
+        key(
+            "links",
+            List(&Object(&LINK)),
+            "links removed by reloads, with their last counts; at most 128, the last removed ones",
+        ),
     ],
 };
 
@@ -659,9 +667,9 @@ static DROPS: Form = Form {
     keys: &[
         key("app", Text, "the app; absent for packets in removed links, and for parts removed long ago").or_absent(),
         key("link", Text, "the removed link, in place of the app").or_absent(),
-        key("reason", Text, "the drop reason"),
+        key("reason", Text, "the drop reason; `all reasons` of parts removed long ago"),
         key("packets", Integer, "the number of packets"),
-        key("removed", Flag, "whether a reload has removed the app"),
+        key("removed", Flag, "whether a reload has removed the app or the link"),
     ],
 };
 
@@ -719,7 +727,7 @@ static INTERFACE: Form = Form {
         key("tx", Object(&DIRECTION), "packets from the network"),
         key("dropped", Integer, "packets dropped in total"),
         key("drops", Map(&Integer), "packets dropped, by reason"),
-        key("status", Status, "its status; null if it has none").or_null(),
+        key("status", Status, "its status; null if it has none, or if the network does not answer").or_null(),
     ],
 };
 
@@ -861,7 +869,7 @@ pub(super) static COST: Form = Form {
             "from the samples; null if fewer than 16 calls were sampled, or nothing was counted",
         )
         .or_null(),
-        key("events_per_packet", Map(&OrNull(&Decimal)), "other events per packet"),
+        key("events_per_packet", Map(&OrNull(&Decimal)), "each counted event per packet, such as `instructions`"),
         key("sampled", Object(&SAMPLED), "the samples"),
     ],
 };
@@ -917,8 +925,8 @@ pub(super) static TRIAL: Form = Form {
         key(
             "verdict",
             Word(&["missing", "sufficient", "unknown"]),
-            "`missing` if the app waits for data of its packets, `sufficient` if not, `unknown` with fewer than 50 calls of \
-             each kind",
+            "`missing` if the app waits for data of its packets, `sufficient` if not, `unknown` with fewer than 16 calls of \
+             each kind, or fewer than 50 without a finding",
         ),
     ],
 };
@@ -997,7 +1005,7 @@ static APP_RATES: Form = Form {
         key("in_packets_per_second", Decimal, "packets received on all inputs").or_null(),
         key("out_packets_per_second", Decimal, "packets sent on all outputs").or_null(),
         key("drops_per_second", Decimal, "packets dropped for any reason").or_null(),
-        key("dropped", Integer, "packets dropped since the last `bellows clear`"),
+        key("dropped", Integer, "packets dropped since the last `bellows clear`, or the start of the run"),
         key("clocks_per_packet", Decimal, "as in [Cost of an app](#cost-of-an-app)").or_null(),
         key("packets_per_call", Decimal, "as in [Cost of an app](#cost-of-an-app)").or_null(),
         key("share", Decimal, "the share of all clocks spent in apps, from 0 to 1; null without samples").or_null(),
@@ -1012,8 +1020,8 @@ static LINK_RATES: Form = Form {
         key("to", Text, "`app.input`"),
         key("packets_per_second", Decimal, "packets sent into it").or_null(),
         key("bits_per_second", Decimal, "bits sent into it").or_null(),
-        key("packets", Integer, "packets sent into it since the last `bellows clear`"),
-        key("dropped", Integer, "packets dropped because it was full, since the last `bellows clear`"),
+        key("packets", Integer, "packets sent into it since the last `bellows clear`, or the start of the run"),
+        key("dropped", Integer, "packets dropped because it was full, in the same time"),
         key("waiting", Integer, "packets sent and not yet received"),
     ],
 };

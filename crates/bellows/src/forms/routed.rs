@@ -279,7 +279,7 @@ static COMPILED: Form = Form {
         key(
             "bits",
             Tuple(&[Integer, Integer]),
-            "the bits of an address by which the cells of the prefix are chosen: the first one, and the one behind the last",
+            "the bits of an address by which the cells of the prefix are chosen: the first one, and the one after the last",
         ),
         key("cells", Tuple(&[Integer, Integer]), "the first and the last of these cells"),
     ],
@@ -317,7 +317,7 @@ pub(super) static LINE_ERROR: Form = Form {
         key(
             "range",
             Tuple(&[Integer, Integer]),
-            "the bytes of the line that are wrong: the first one, and the one behind",
+            "the bytes of the line that are wrong: the first one, and the one after the last",
         ),
     ],
 };

@@ -30,6 +30,7 @@ pub(super) static SECTIONS: &[Section] = &[
         ],
         whole: Some(Object(&SHOWN_STATUS)),
         parts: &[
+            &SHOWN_APP_STATUS,
             &APP_STATUS,
             &OBJECT_STATUS,
             &PORT,
@@ -272,22 +273,29 @@ static SHOWN_STATUS: Form = Form {
     keys: &[
         key(
             "apps",
-            List(&Object(&APP_STATUS)),
+            List(&Object(&SHOWN_APP_STATUS)),
             "the apps of a running network that have a status, in the order of its file; only one if an app was named",
         ),
         key("objects", List(&Object(&OBJECT_STATUS)), "the shared objects of the network"),
     ],
 };
 
-static APP_STATUS: Form = Form {
+/// What the engine says of an app.
+pub(super) static APP_STATUS: Form = Form {
     title: "App with a status",
     includes: &[],
     keys: &[
         key("app", Text, "its name"),
         key("kind", Text, "its type"),
-        key("worker", Text, "its worker; null if a reload has just removed it").or_null(),
         key("status", Status, "its status; null if the query panicked").or_null(),
     ],
+};
+
+/// The same with what the counters say of it.
+static SHOWN_APP_STATUS: Form = Form {
+    title: "Shown status of an app",
+    includes: &[&APP_STATUS],
+    keys: &[key("worker", Text, "its worker; null if a reload has just removed it").or_null()],
 };
 
 pub(super) static OBJECT_STATUS: Form = Form {

@@ -1,9 +1,9 @@
 //! The forms of what the servers of the live page and of metrics answer.
 
-use super::Kind::{Decimal, Flag, Integer, List, Map, Object, OrNull, Status, Text, Word};
+use super::Kind::{Decimal, Flag, Integer, List, Map, Object, OrNull, Text, Word};
 use super::inspected::TRACE;
 use super::networks::{APP, COST, HEALTH, LINK, NETWORK, RELOAD};
-use super::states::OBJECT_STATUS;
+use super::states::{APP_STATUS, OBJECT_STATUS};
 use super::{Form, Section, key};
 
 /// All sections, in the order of the reference.
@@ -21,7 +21,7 @@ pub(super) static SECTIONS: &[Section] = &[
             "`POST /api/tap` answers with a pcap file, with the header fields `bellows-packets`, `bellows-missed`, \
              `bellows-left-out` (packets of other link types than the first one, or than those to which the filter applies) \
              and `bellows-end` (`packets`, `time`, `size`, `gone` or `over`). The body: `network`, `link`, `count` (1 to \
-             100,000), `seconds` (0.1 to 60), and if wanted `filter`.",
+             100,000), `seconds` (0.1 to 60), and optionally `filter`.",
             "Rates have five significant digits. What is not known is null: rates before the second reading, or of a network \
              that no longer runs. The answer to a request that cannot be answered has a status of 400 or more, and is an \
              object. Requests that are refused before they reach a network, such as those without the token, are answered \
@@ -86,14 +86,14 @@ pub(super) static SECTIONS: &[Section] = &[
              engine.",
         ],
         whole: Some(Object(&STATUS)),
-        parts: &[&APP_STATUS],
+        parts: &[],
         notes: &[],
     },
     Section {
         heading: "`POST /api/trace`",
         commands: &[],
         text: &[
-            "Follows packets. The body: `network`, `count` (1 to 100), `seconds` (0.1 to 60), and if wanted `app` and \
+            "Follows packets. The body: `network`, `count` (1 to 100), `seconds` (0.1 to 60), and optionally `app` and \
              `filter`.",
         ],
         whole: Some(Object(&TRACE_ANSWER)),
@@ -373,16 +373,6 @@ static STATUS: Form = Form {
     keys: &[
         key("apps", List(&Object(&APP_STATUS)), "the apps that have a status"),
         key("objects", List(&Object(&OBJECT_STATUS)), "the shared objects of the network"),
-    ],
-};
-
-static APP_STATUS: Form = Form {
-    title: "Status of an app of the page",
-    includes: &[],
-    keys: &[
-        key("app", Text, "its name"),
-        key("kind", Text, "its type"),
-        key("status", Status, "its status; null if the query panicked").or_null(),
     ],
 };
 

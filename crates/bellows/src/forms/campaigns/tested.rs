@@ -16,7 +16,7 @@ pub(super) const TEST: Section = Section {
     heading: "`bellows campaign test --json`",
     commands: &["campaign test"],
     text: &[
-        "A list of objects: the hypotheses of the campaign file, and behind them those that are only in the register.",
+        "A list of objects: the hypotheses of the campaign file, and after them those that are only in the register.",
     ],
     whole: Some(List(&Object(&VERDICT))),
     parts: &[&RUN_COUNTS, &ESTIMATE],

@@ -201,7 +201,7 @@ const FIB: Benchmark = Benchmark {
                 "time",
                 "memory",
             ]),
-            "the `longest batch` next to the swap (16 before it, 16 behind it), the `first batch in new tables`, or \
+            "the `longest batch` next to the swap (16 before it, 16 after it), the `first batch in new tables`, or \
              `all batches until the caches are full` together; of loading, `time` or `memory`",
         ),
     ],
@@ -259,7 +259,7 @@ const FILTER: Benchmark = Benchmark {
             "text",
             Word(&["document", "ports", "carried ports", "portranges", "hosts", "alternating", "groups"]),
             "the text: `document` is that of the case; the others are as long as a text may be, lists of `ports`, of ports \
-             behind a single word `port` (`carried ports`), of `portranges`, of `hosts`, of ports and hosts in turn \
+             after a single word `port` (`carried ports`), of `portranges`, of `hosts`, of ports and hosts in turn \
              (`alternating`), and of `groups` in parentheses",
         ),
         key("bytes", Integer, "length of the text"),

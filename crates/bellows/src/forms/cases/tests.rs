@@ -22,7 +22,7 @@ fn every_benchmark_has_a_table() {
     assert_eq!(tables, benchmarks);
     let page = markdown();
     for entry in benchmarks::ALL {
-        assert!(page.contains(&format!("\n### `bellows {} --json`\n", entry.words().join(" "))), "{page}");
+        assert!(page.contains(&format!("\n#### `bellows {} --json`\n", entry.words().join(" "))), "{page}");
     }
 }
 

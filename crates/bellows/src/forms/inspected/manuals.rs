@@ -11,7 +11,7 @@ pub(super) const APPS: Section = Section {
         "A list of the manuals of all apps and compound apps; with a name one manual, which may be that of a type of \
          shared objects.",
     ],
-    whole: Some(Object(&MANUAL)),
+    whole: Some(Either(&[List(&Object(&MANUAL)), Object(&MANUAL)])),
     parts: &[&MANUAL_PORT, &MANUAL_PORTS, &MANUAL_KEY, &MANUAL_DROP, &MANUAL_COUNTER],
     notes: &[],
 };
