@@ -17,6 +17,8 @@ fn main() {
     };
     let features = if env::var_os("CARGO_FEATURE_NATS").is_some() { "nats" } else { "none" };
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    println!("cargo:rustc-env=BELLOWS_BUILT_FROM={revision}");
+    println!("cargo:rustc-env=BELLOWS_FEATURES={features}");
     println!("cargo:rustc-env=BELLOWS_VERSION={version} ({revision}; features: {features})");
 }
 

@@ -144,7 +144,7 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
                 TaskError::failed(format!("{}: there is no part that `{command}` prints", path.display()))
             })?;
         }
-        let text = without_outer_links(&text);
+        let text = without_outer_links(&text, |_| false);
         let text = with_links(&text, |target| moved_link(&name, target, &moved).unwrap_or_else(|| target.to_owned()));
         write(&to, |to| fs::write(to, &text))?;
     }
@@ -177,13 +177,15 @@ fn write(to: &Path, work: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(
     fs::create_dir_all(folder).and_then(|()| work(to)).map_err(|error| cannot_write(to, &error))
 }
 
-/// A page whose links to files outside of the book are the names of these files.
-fn without_outer_links(text: &str) -> String {
+/// A page in which links to files outside of its folder are the names of these files, but for those that are kept.
+pub fn without_outer_links(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("](../") {
         let end = rest[at..].find(')').map(|end| at + end);
-        let (Some(start), Some(end)) = (rest[..at].rfind('['), end) else {
+        let (Some(start), Some(end), false) =
+            (rest[..at].rfind('['), end, end.is_some_and(|end| is_kept(&rest[at + "](../".len()..end])))
+        else {
             let (before, after) = rest.split_at(at + 1);
             result += before;
             rest = after;
@@ -213,7 +215,7 @@ pub fn step(report: &mut Report) {
 }
 
 /// Checks that the pages of a folder link to files in it, and to headings that these have.
-fn check_links(sources: &Path) -> Result<(), TaskError> {
+pub fn check_links(sources: &Path) -> Result<(), TaskError> {
     let mut missing = Vec::new();
     for page in files_below(sources)?.iter().filter(|path| path.extension().is_some_and(|kind| kind == "md")) {
         let text = read(page)?;
@@ -231,7 +233,7 @@ fn check_links(sources: &Path) -> Result<(), TaskError> {
     }
     match missing.is_empty() {
         true => Ok(()),
-        false => Err(TaskError::failed(format!("links of the book lead nowhere:\n{}", missing.join("\n")))),
+        false => Err(TaskError::failed(format!("links lead nowhere:\n{}", missing.join("\n")))),
     }
 }
 
@@ -298,8 +300,10 @@ mod tests {
         let page =
             "See [`x`](../crates/x) and [the unit](../a/b.service), [here](json.md#a), [that](../README.md#two).";
         let expected = "See `crates/x` and the unit (`a/b.service`), [here](json.md#a), that (`README.md`).";
-        assert_eq!(without_outer_links(page), expected);
-        assert_eq!(without_outer_links("](../a ![x](../b.svg) y"), "](../a x (`b.svg`) y");
+        assert_eq!(without_outer_links(page, |_| false), expected);
+        assert_eq!(without_outer_links("](../a ![x](../b.svg) y", |_| false), "](../a x (`b.svg`) y");
+        let kept = "See `crates/x` and [the unit](../a/b.service), [here](json.md#a), that (`README.md`).";
+        assert_eq!(without_outer_links(page, |target| target.starts_with("a/")), kept);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::TaskError;
+use crate::book;
 use crate::commands::{CargoTool, cannot_write, files_below, output, succeed};
 use crate::report::Report;
 use crate::tools::{self, Tool};
@@ -102,7 +103,23 @@ fn write_parts(program: &Path) -> Result<(), TaskError> {
     for (shell, name, _) in COMPLETIONS {
         write(&["completions", shell], completions.join(name))?;
     }
-    write(&["schema"], parts.join("bellows.schema.json"))
+    write(&["schema"], parts.join("bellows.schema.json"))?;
+    let pages = parts.join("docs");
+    fs::create_dir_all(&pages).map_err(|error| cannot_write(&pages, &error))?;
+    for path in files_below(Path::new("docs"))?.iter().filter(|path| path.extension() == Some(OsStr::new("md"))) {
+        let text = fs::read_to_string(path)
+            .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", path.display())))?;
+        let to = pages.join(path.file_name().unwrap_or_default());
+        fs::write(&to, book::without_outer_links(&text, is_installed)).map_err(|error| cannot_write(&to, &error))?;
+    }
+    Ok(())
+}
+
+/// Whether the package has a file of the project beside the pages.
+fn is_installed(path: &str) -> bool {
+    let file = path.split('#').next().unwrap_or(path);
+    let is_example = file.starts_with("examples/") && Path::new(file).extension().is_some();
+    is_example || ["README.md", "CHANGELOG.md"].contains(&file)
 }
 
 /// Installs the package below a folder, runs what it installed, and removes it.
@@ -154,6 +171,7 @@ fn check(package: &Path) -> Result<(), TaskError> {
             return Err(TaskError::failed(format!("{} calls the program in {target}", path.display())));
         }
     }
+    book::check_links(&root.join("usr/share/doc/bellows"))?;
     for page in ["usr/share/man/man1/bellows.1.gz", "usr/share/man/man1/bellows-run.1.gz"] {
         if !root.join(page).is_file() {
             return Err(TaskError::failed(format!("the package has no {page}")));

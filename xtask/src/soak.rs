@@ -1,13 +1,14 @@
 //! `cargo xtask soak`: the checks that take too long for every commit.
 //!
-//! The tests in their long forms, the memory check, and every fuzz target. It takes hours; run it before a release, and
+//! The tests in their long forms, the memory check, two builds of the package, the book, its first steps in a clean system,
+//! and every fuzz target. It takes hours; run it before a release, and
 //! after changes to code that parses untrusted input.
 
 use bellows_testkit::soak::SOAK;
 
 use crate::report::Report;
 use crate::workspace::cargo;
-use crate::{TaskError, fuzz, guest_kernel, memcheck, tools};
+use crate::{TaskError, book, fresh, fuzz, guest_kernel, memcheck, package, tools};
 
 /// Minutes for each fuzz target.
 const MINUTES: f64 = 30.0;
@@ -49,6 +50,13 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     report.run("long tests", tests.args(&options.filter).env(SOAK, "1"));
     if options.filter.is_none() {
         memcheck::run(&mut report, None)?;
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        report.step("package, built twice", || package::run(&words(&["--check", "--reproduce"])));
+        report.step("book", || book::run(&[]));
+        match tools::is_root() {
+            true => report.step("first steps, in a clean system", || fresh::run(&words(&["--book"]))),
+            false => report.leave_out_step("first steps, in a clean system", "it needs root"),
+        }
         for target in fuzz::targets()? {
             report.step(&format!("fuzz {target}"), || fuzz::fuzz(&target, options.minutes));
         }

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bellows_events::{Crashed, Draft, EventInfo, Level, NAME_FIELD, Part, TARGET, Writer};
-use bellows_inspect::events::{CONDITIONS, Condition};
+use bellows_inspect::events::{CONDITIONS, Condition, crash_before};
 use bellows_observe::RuntimeDir;
 use bellows_sys::{atomic_file, clock};
 use serde_json::{Map, Value};
@@ -77,32 +77,31 @@ pub fn begin(runtime_dir: &RuntimeDir) {
     match open(runtime_dir) {
         Ok((mut files, crashed)) => {
             let (orders, queue) = sync_channel(MAX_QUEUED);
+            if let Some(draft) = crashed {
+                // Nothing keeps this line of the log yet: the event has the time of the crash, not that of the line.
+                let last_app = draft.fields.get("last_app").and_then(Value::as_str);
+                let last_pid = draft.fields.get("last_pid").and_then(Value::as_u64).unwrap_or(0);
+                Crashed { last_app, last_pid }.log(&draft.message);
+                let _ = orders.try_send(Order::Write(draft, 0));
+            }
             let work = move || files.work(&queue);
             match thread::Builder::new().name("events".to_owned()).spawn(work) {
                 Ok(thread) => *keeper() = Some(Keeper { orders, thread, lost: 0 }),
                 Err(error) => tracing::warn!("no thread that keeps the events: {error}"),
-            }
-            if let Some((pid, app)) = crashed {
-                let message = format!("the last run of this name, the process {pid}, has ended without ending its run");
-                Crashed { last_app: app.as_deref(), last_pid: pid.into() }.log(message);
             }
         }
         Err(error) => tracing::warn!("events are not kept, so `bellows events` will not have them: {error}"),
     }
 }
 
-/// The process of a run that did not end, and the last app of its events.
-type CrashedRun = (u32, Option<String>);
-
-/// Opens the files of a run.
-fn open(runtime_dir: &RuntimeDir) -> Result<(Files, Option<CrashedRun>), String> {
+/// Opens the files of a run. Returns the crash of the last run as well, if it did not end.
+fn open(runtime_dir: &RuntimeDir) -> Result<(Files, Option<Draft>), String> {
     let files = runtime_dir.event_files().map_err(|error| error.to_string())?;
     let (current, older) = (files.path(Part::Current), files.path(Part::Older));
     let place = current.display().to_string();
     let opened = Writer::open(current, older, clock::unix_ns());
     let (writer, last) = opened.map_err(|error| format!("{place}: {error}"))?;
-    let crashed = last.filter(|last| !EventInfo::ends_run(&last.name));
-    let crashed = crashed.map(|last| (last.pid, last.text("app").map(str::to_owned)));
+    let crashed = last.and_then(|last| crash_before(runtime_dir, &last));
     Ok((Files::new(writer, place, runtime_dir.file(CONDITIONS)), crashed))
 }
 

@@ -5,9 +5,10 @@ mod support;
 use std::fs;
 use std::process::Stdio;
 
+use bellows::forms::Found;
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
-use support::{Sandbox, Signal, root, signal};
+use support::{Sandbox, Signal, forms, root, signal};
 
 /// Two sizes, of which the larger one fails, in two blocks; the command takes `sleep` seconds.
 fn campaign(sleep: &str) -> String {
@@ -103,7 +104,9 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let before = recorded();
-    assert!(before < 800 && lines(&String::from_utf8(output.stdout).unwrap()).len() == before);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    forms::compare(&["campaign", "run", "--json"], &stdout, &mut Found::new());
+    assert!(before < 800 && lines(&stdout).len() == before);
     let quick = sandbox.bellows(&["campaign", "run", &file, "--repeats", "4", "--json"]).fine();
     assert_eq!(lines(&quick.stdout).len(), 8_usize.saturating_sub(before), "{quick:#?}");
 }

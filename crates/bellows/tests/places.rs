@@ -12,10 +12,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use bellows::forms::Found;
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
-use support::{ENDLESS, Said, Sandbox};
+use support::{ENDLESS, Said, Sandbox, forms};
 
 /// A user that every system has by name, and a user without a name.
 const NOBODY: u32 = 65534;
@@ -108,7 +109,9 @@ impl Machine {
 
     fn bellows(&self, user: &User, words: &[&str]) -> Said {
         let mut command = self.command(user);
-        command.arg(self.sandbox.path("bellows")).args(words).output().unwrap().into()
+        let said: Said = command.arg(self.sandbox.path("bellows")).args(words).output().unwrap().into();
+        forms::compare(words, &said.stdout, &mut Found::new());
+        said
     }
 
     /// Starts a network and waits until it runs.
@@ -348,7 +351,7 @@ fn a_page_takes_no_network_of_another_user_for_its_own() {
     let mut command = machine.command(&root);
     command.arg(machine.sandbox.path("bellows")).arg("web").arg("--listen").arg(format!("unix:{}", socket.display()));
     let _page = Killed(command.stdout(Stdio::null()).spawn().unwrap());
-    eventually("the page", || socket.exists());
+    eventually("the page", || UnixStream::connect(&socket).is_ok());
     let paths = ["status", "timeline"].map(|what| format!("/api/{what}?network=edge"));
     let live = || ask(&socket, "/api/live?network=edge").1;
     assert!(live().contains("\"running\""), "{}", live());
@@ -382,12 +385,14 @@ fn truncated_counters_of_another_user_do_no_harm() {
     command.arg(machine.sandbox.path("bellows")).args(["top", "nobody/cut", "--json", "--interval", "50ms"]);
     let mut top = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(top.0.stdout.take().unwrap()).lines();
-    lines.next().unwrap().unwrap();
+    let mut read_line = || {
+        let line = lines.next().unwrap_or_else(|| panic!("top has ended: {:?}", top.0.wait())).unwrap();
+        forms::compare(&["top", "--json"], &line, &mut Found::new());
+    };
+    read_line();
     for size in ["4096", "7", "0"] {
         machine.shell(&root, &format!("truncate -s {size} {folder}/counters {folder}/timeline"));
-        for _ in 0..4 {
-            lines.next().unwrap_or_else(|| panic!("top has ended: {:?}", top.0.wait())).unwrap();
-        }
+        (0..4).for_each(|_| read_line());
         let running = ["nobody/cut", "nobody/net"].map(|name| [name, "nobody", "running"].map(str::to_owned));
         assert_eq!(machine.seen(&root), running);
         for words in [["show", "cut"], ["timeline", "cut"], ["top", "cut"]] {

@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows::forms::Found;
 use bellows_testkit::programs::has_program;
 use bellows_testkit::pty::Pty;
 use bellows_testkit::wait::PATIENCE;
 use serde_json::{Value, json};
-use support::{ENDLESS, IDLE, Said, Sandbox};
+use support::{ENDLESS, IDLE, Said, Sandbox, forms};
 
 /// The words of every subcommand that help lists, the command itself first.
 fn commands(sandbox: &Sandbox) -> Vec<Vec<String>> {
@@ -411,8 +412,12 @@ fn top_prints_tables_or_a_line_of_json_at_each_interval() {
     let mut json = sandbox.command(&["top", "--json", "--interval", "100ms"]);
     let mut json = json.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(json.stdout.take().unwrap()).lines();
+    let read = |line: &str| -> Value {
+        forms::compare(&["top", "--json"], line, &mut Found::new());
+        serde_json::from_str(line).unwrap()
+    };
     for _ in 0..3 {
-        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let line = read(&lines.next().unwrap().unwrap());
         assert_eq!((&line["name"], &line["state"]), (&json!("chain"), &json!("running")), "{line:#}");
         assert_eq!(line["apps"].as_array().unwrap().len(), 5);
         assert!(line["links"][0]["packets_per_second"].as_f64().unwrap() > 0.0, "{line:#}");
@@ -428,8 +433,8 @@ fn top_prints_tables_or_a_line_of_json_at_each_interval() {
     assert!(text.find("count1 ").unwrap() < text.find("source ").unwrap(), "{text}");
     sandbox.bellows(&["stop"]).fine();
     running.wait().fine();
-    let last = lines.map(Result::unwrap).last().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&last).unwrap()["state"], json!("ended"), "{last}");
+    let last = lines.map(|line| read(&line.unwrap())).last().unwrap();
+    assert_eq!(last["state"], json!("ended"), "{last:#}");
     assert!(json.wait().unwrap().success());
     drop(tables);
     plain.wait().unwrap();

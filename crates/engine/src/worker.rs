@@ -592,6 +592,8 @@ impl Worker {
         table.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         table.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
         table.set(cells::BUFFERS_LENT, usage.lent as u64);
+        table.set(cells::LARGE_BUFFERS, usage.large_packets as u64);
+        table.set(cells::LARGE_BUFFERS_IN_USE, usage.large_in_use as u64);
         let now = clock::unix_ns();
         table.set(cells::UPDATED, now);
         table.set(cells::ALIVE, now);

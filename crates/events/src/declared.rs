@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 
-use crate::Level;
+use serde_json::Value;
+
+use crate::{Event, Level};
 
 /// The target of the log records of events.
 pub const TARGET: &str = "bellows::event";
@@ -143,7 +145,8 @@ events! { 'a
         /// Why: `signal` or `panic`.
         by: &'a str,
     }
-    /// The process has ended without ending its run. Noticed later: by the next run of the name, or by a reader.
+    /// The process has ended without ending its run. Noticed later: by the next run of the name, by a reader, or when
+    /// its remains are removed. The time is that at which the process was last seen.
     Crashed = "crashed", Error, None => {
         /// The last app of which an event told something, if there is one.
         last_app: Option<&'a str>,
@@ -307,6 +310,18 @@ impl EventInfo {
     /// The description, as sentences without line breaks.
     pub fn sentences(&self) -> String {
         tidy(self.help)
+    }
+}
+
+impl Event {
+    /// Whether the run of the process that wrote it is over with it. This includes a crash that a reader has deduced,
+    /// which has the number of the process that has ended, unlike one that the next run has written.
+    pub fn ends_run(&self) -> bool {
+        let is_own_crash = || {
+            let last_pid = self.fields.get("last_pid").and_then(Value::as_u64);
+            self.name == Crashed::INFO.name && last_pid == Some(self.pid.into())
+        };
+        EventInfo::ends_run(&self.name) || is_own_crash()
     }
 }
 

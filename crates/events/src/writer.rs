@@ -64,7 +64,15 @@ impl Writer {
     /// # Errors
     /// Those of writing: a full disk. The event is lost, and its number is not used again.
     pub fn write(&mut self, draft: Draft) -> io::Result<Event> {
-        let event = Event::new(self.next, self.pid, draft);
+        self.write_for(self.pid, draft)
+    }
+
+    /// Writes an event for another process: one that has ended.
+    ///
+    /// # Errors
+    /// Those of [`Writer::write`].
+    pub fn write_for(&mut self, pid: u32, draft: Draft) -> io::Result<Event> {
+        let event = Event::new(self.next, pid, draft);
         self.skip(1);
         if self.file.as_ref().is_some_and(is_removed) {
             (self.file, self.size, self.is_torn) = (None, 0, false);

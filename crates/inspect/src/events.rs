@@ -1,7 +1,8 @@
 //! What happened to networks: the events that they keep in files, read once or followed.
 //!
 //! The files outlive a network, so that its history is there when it has ended. A crash writes no event: a reader
-//! deduces it from the process, and the next run of the name writes the same event.
+//! deduces it from the process, and the next run of the name, or whoever removes the run's folder, writes the same event.
+//! Its time is that at which the run was last seen, by its last event and its counters, so that all agree on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,8 +10,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use bellows_events::{Content, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing};
-use bellows_observe::{EventFiles, EventStamp, RuntimeDir};
+use bellows_events::{
+    Content, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, Part, Writer,
+};
+use bellows_observe::{EventFiles, EventStamp, Observer, RuntimeDir};
 use bellows_sys::{calendar, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -154,18 +157,65 @@ const WRITING: Duration = Duration::from_millis(5);
 struct History {
     stamp: Option<EventStamp>,
     follower: Follower,
-    /// The last event, unless a crash was deduced after it.
+    /// The last event, unless it ends its run or a crash was deduced after it.
     last: Option<LastEvent>,
     /// When the last event was, in nanoseconds since the Unix epoch.
     last_ns: u64,
 }
 
-/// What a crash is deduced from.
+/// The last event of a run that it does not end: what a crash is deduced from.
 struct LastEvent {
-    /// Whether the run is over with it.
-    ends_run: bool,
     pid: u32,
     app: Option<String>,
+    time_ns: u64,
+}
+
+impl LastEvent {
+    /// `None` if the event ends its run.
+    fn of(event: &Event) -> Option<LastEvent> {
+        let Event { pid, time_ns, .. } = *event;
+        (!event.ends_run()).then(|| LastEvent { pid, app: event.text("app").map(str::to_owned), time_ns })
+    }
+
+    /// The crash of its run, whose engine was last seen at this time, in nanoseconds since the Unix epoch.
+    fn crash(&self, seen_ns: u64) -> Draft {
+        let LastEvent { pid, app, time_ns } = self;
+        let mut fields: Map<String, Value> = [("last_pid".to_owned(), (*pid).into())].into_iter().collect();
+        fields.extend(app.as_deref().map(|app| ("last_app".to_owned(), app.into())));
+        let message = format!("the process {pid} has ended without ending its run");
+        let EventInfo { level, name, .. } = Crashed::INFO;
+        Draft { time_ns: seen_ns.max(*time_ns), level, name: name.to_owned(), message, fields }
+    }
+}
+
+/// The crash of the last run of a name, by its last event; `None` if that ends it. For the next run, which has the
+/// name.
+pub fn crash_before(runtime_dir: &RuntimeDir, last: &Event) -> Option<Draft> {
+    let last = LastEvent::of(last)?;
+    let name = runtime_dir.bare_name();
+    let is_of_name = |run: &RuntimeDir| run.bare_name().split('@').next() == Some(&name) && !run.is_foreign();
+    // The newest first.
+    let run = RuntimeDir::post_mortems().into_iter().find(|run| is_of_name(run) && run.pid() == Some(last.pid));
+    Some(last.crash(run.map_or(0, |run| last_seen(&run))))
+}
+
+/// Writes that a run has crashed into the history of its network, before its folder is removed. Nothing if it has not,
+/// or has no history. No run may take its name meanwhile.
+///
+/// # Errors
+/// Those of reading and writing the history.
+pub fn keep_crash(runtime_dir: &RuntimeDir) -> io::Result<()> {
+    let Some(run) = CrashedRun::of(runtime_dir) else { return Ok(()) };
+    let files = runtime_dir.event_files().map_err(io::Error::other)?;
+    if files.stamp() == EventStamp::default() {
+        return Ok(());
+    }
+    let (mut writer, last) = Writer::open(files.path(Part::Current), files.path(Part::Older), clock::unix_ns())?;
+    let last = last.as_ref().and_then(LastEvent::of).filter(|last| last.pid == run.pid);
+    if let (Some(last), Some(seen_ns)) = (last, run.last_seen()) {
+        writer.write_for(last.pid, last.crash(seen_ns))?;
+    }
+    Ok(())
 }
 
 /// Follows the events of networks. Those that appear later are followed, too.
@@ -196,20 +246,21 @@ impl EventWatch {
     pub fn poll(&mut self, is_final: bool) -> Vec<News> {
         // Before the files are read: a process that has ended writes nothing any more.
         let crashed: Vec<CrashedRun> = RuntimeDir::all().iter().filter_map(CrashedRun::of).collect();
-        let mut news = Vec::new();
+        let mut news: Vec<(u64, News)> = Vec::new();
         let mut seen = BTreeSet::new();
         for files in EventFiles::all() {
             if self.names.is_empty() || self.names.iter().any(|name| files.has_name(name)) {
                 let place = files.place();
                 let history = self.histories.entry(place.clone()).or_default();
                 seen.insert(place);
-                let is_of = |run: &&CrashedRun| run.name == files.name() && run.user == files.user();
-                news.extend(history.poll(&files, crashed.iter().find(is_of).map(|run| run.pid), is_final));
+                // What comes later has happened since then, even a crash of a process that was last seen before.
+                let is_read = history.stamp.is_some();
+                let found = history.poll(&files, crashed.iter().find(|run| run.is_of(&files)), is_final);
+                news.extend(found.into_iter().filter(|(time_ns, _)| is_read || *time_ns >= self.since_ns));
             }
         }
         // Other users create and remove files as they like.
         self.histories.retain(|place, _| seen.contains(place));
-        news.retain(|(time_ns, _)| *time_ns >= self.since_ns);
         // Stable: those of one network stay in order if its clock was set back.
         news.sort_by_key(|(time_ns, _)| *time_ns);
         news.into_iter().map(|(_, news)| news).collect()
@@ -224,8 +275,8 @@ pub struct NetworkEvents {
 
 impl NetworkEvents {
     /// What is new in the network's files, with the time of each in nanoseconds since the Unix epoch: at the first call
-    /// all events that it has kept. `crashed` is the process of its run if that was found to have crashed.
-    pub fn poll(&mut self, files: &[EventFiles], crashed: Option<u32>) -> Vec<(u64, News)> {
+    /// all events that it has kept. `crashed` is its run if that was found to have crashed.
+    pub fn poll(&mut self, files: &[EventFiles], crashed: Option<&CrashedRun>) -> Vec<(u64, News)> {
         let mut news = Vec::new();
         for files in files {
             news.extend(self.histories.entry(files.place()).or_default().poll(files, crashed, false));
@@ -237,26 +288,45 @@ impl NetworkEvents {
 }
 
 /// A run whose process has ended without ending it.
-struct CrashedRun {
-    name: String,
-    user: String,
+#[derive(Debug)]
+pub struct CrashedRun {
+    runtime_dir: RuntimeDir,
     pid: u32,
 }
 
 impl CrashedRun {
     /// The run of a folder, if it has crashed.
-    fn of(runtime_dir: &RuntimeDir) -> Option<CrashedRun> {
+    pub fn of(runtime_dir: &RuntimeDir) -> Option<CrashedRun> {
         // In this order: the next run of the name may take the folder over in between, and it lives.
         let pid = runtime_dir.pid()?;
         let has_crashed = networks::state(runtime_dir) == State::Crashed;
-        has_crashed.then(|| CrashedRun { name: runtime_dir.name(), user: runtime_dir.user(), pid })
+        has_crashed.then(|| CrashedRun { runtime_dir: runtime_dir.for_reading(), pid })
+    }
+
+    fn is_of(&self, files: &EventFiles) -> bool {
+        self.runtime_dir.name() == files.name() && self.runtime_dir.user() == files.user()
+    }
+
+    /// When its engine was last seen; see [`last_seen`]. `None` if the next run has taken over the folder meanwhile.
+    fn last_seen(&self) -> Option<u64> {
+        let seen_ns = last_seen(&self.runtime_dir);
+        (self.runtime_dir.pid() == Some(self.pid)).then_some(seen_ns)
     }
 }
 
+/// When the engine of a folder was last seen by its counters, in nanoseconds since the Unix epoch; 0 if it has none.
+fn last_seen(runtime_dir: &RuntimeDir) -> u64 {
+    const TIMES: [&str; 2] = ["alive", "updated"];
+    let Ok(mut observer) = Observer::open(runtime_dir.for_reading()) else { return 0 };
+    let counters = observer.snapshot();
+    let of_workers = counters.workers.iter().flat_map(|worker| TIMES.map(|name| worker.counters.get(name).copied()));
+    of_workers.flatten().chain(TIMES.map(|name| counters.engine(name))).max().unwrap_or(0)
+}
+
 impl History {
-    /// What is new in the files of a network, each with the time of its event. The process is that of the run, if it
+    /// What is new in the files of a network, each with the time of its event. The run is that of the network if it
     /// has crashed.
-    fn poll(&mut self, files: &EventFiles, crashed: Option<u32>, is_final: bool) -> Vec<(u64, News)> {
+    fn poll(&mut self, files: &EventFiles, crashed: Option<&CrashedRun>, is_final: bool) -> Vec<(u64, News)> {
         let stamp = Some(files.stamp());
         let mut items = Vec::new();
         if stamp != self.stamp || is_final {
@@ -277,18 +347,24 @@ impl History {
             };
             (time_ns, news)
         };
-        self.follow(items, crashed).into_iter().map(news).collect()
+        let (pid, last_seen) = (crashed.map(|run| run.pid), || crashed?.last_seen());
+        self.follow(items, pid, last_seen).into_iter().map(news).collect()
     }
 
-    /// Follows what was read. Returns each item with its time, and the event of a crash that follows from them.
-    fn follow(&mut self, items: Vec<Item>, crashed: Option<u32>) -> Vec<(u64, Item)> {
+    /// Follows what was read. Returns each item with its time, and the event of a crash that follows from them: of the
+    /// process that has crashed, if one has, which was last seen at a time that is asked for only then.
+    fn follow(
+        &mut self,
+        items: Vec<Item>,
+        crashed: Option<u32>,
+        last_seen: impl FnOnce() -> Option<u64>,
+    ) -> Vec<(u64, Item)> {
         let last = items.iter().rev().find_map(|item| match item {
             Item::Event(event) => Some(event),
             Item::Missing(_) => None,
         });
         if let Some(last) = last {
-            let (ends_run, pid) = (EventInfo::ends_run(&last.name), last.pid);
-            self.last = Some(LastEvent { ends_run, pid, app: last.text("app").map(str::to_owned) });
+            self.last = LastEvent::of(last);
             self.last_ns = last.time_ns;
         }
         // A hole has the time of the event behind it, or of that before it if it is at the end.
@@ -302,12 +378,13 @@ impl History {
         }
         timed.reverse();
         // If the last event is of another process, it is of the next run.
-        let is_of_crash = |last: &mut LastEvent| crashed == Some(last.pid) && !last.ends_run;
-        if let Some(last) = self.last.take_if(is_of_crash)
+        if self.last.as_ref().is_some_and(|last| crashed == Some(last.pid))
+            && let Some(seen_ns) = last_seen()
+            && let Some(last) = self.last.take()
             && let Some(id) = self.follower.foresee()
         {
             // The number is that which the next run will give it.
-            let event = Event::new(id, last.pid, crash(&last, clock::unix_ns()));
+            let event = Event::new(id, last.pid, last.crash(seen_ns));
             timed.push((event.time_ns, Item::Event(event)));
         }
         timed
@@ -324,21 +401,12 @@ fn read_lines(read: impl Fn() -> io::Result<Content>) -> io::Result<Content> {
     Ok(read().unwrap_or(content))
 }
 
-/// The event of a run that has not ended. The time is in nanoseconds since the Unix epoch.
-fn crash(last: &LastEvent, time_ns: u64) -> Draft {
-    let info = Crashed::INFO;
-    let mut fields: Map<String, Value> = [("last_pid".to_owned(), last.pid.into())].into_iter().collect();
-    fields.extend(last.app.as_deref().map(|app| ("last_app".to_owned(), app.into())));
-    let message = format!("the process {} has ended without ending its run", last.pid);
-    Draft { time_ns, level: info.level, name: info.name.to_owned(), message, fields }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
     use std::fs;
 
-    use bellows_events::{Id, Level, Part, Writer};
+    use bellows_events::{Id, Level};
 
     use super::*;
 
@@ -370,6 +438,9 @@ mod tests {
         Event::new(Id { log: 1, number }, pid, event(name, "left", "eth0", time_ns)).line()
     }
 
+    /// When the process that has crashed was last seen.
+    const SEEN_NS: u64 = 20;
+
     /// What follows from the present lines of a file: the names and processes of events, and `-` for a hole.
     fn followed(history: &mut History, lines: &[Vec<u8>], crashed: Option<u32>, is_final: bool) -> Vec<(u64, String)> {
         let items = history.follower.read(&[], &lines.concat(), is_final);
@@ -379,7 +450,8 @@ mod tests {
             }
             Item::Missing(_) => "-".to_owned(),
         };
-        history.follow(items, crashed).into_iter().map(|(time_ns, item)| (time_ns, text(item))).collect()
+        let followed = history.follow(items, crashed, || Some(SEEN_NS)).into_iter();
+        followed.map(|(time_ns, item)| (time_ns, text(item))).collect()
     }
 
     fn names(followed: Vec<(u64, String)>) -> Vec<String> {
@@ -405,6 +477,32 @@ mod tests {
         // A run that crashes at once has written that the one before has crashed.
         lines.extend([line(8, "started", 10, 8), line(9, "crashed", 11, 9)]);
         assert_eq!(names(followed(&mut history, &lines, Some(11), false)), ["started 10", "crashed 11", "crashed 11"]);
+    }
+
+    #[test]
+    fn a_crash_has_the_time_at_which_its_run_was_last_seen() {
+        for (last_ns, crash_ns) in [(1, SEEN_NS), (SEEN_NS + 5, SEEN_NS + 5)] {
+            let lines = [line(1, "started", 7, last_ns)];
+            let expected = [(last_ns, "started 7"), (crash_ns, "crashed 7")];
+            let expected = expected.map(|(time_ns, text)| (time_ns, text.to_owned()));
+            assert_eq!(followed(&mut History::default(), &lines, Some(7), true), expected);
+        }
+        // The next run has taken the folder over, and will write it.
+        let mut history = History::default();
+        let items = history.follower.read(&[], &line(1, "started", 7, 1), true);
+        assert_eq!(history.follow(items, Some(7), || None).len(), 1);
+    }
+
+    /// The event that was written when the folder was about to be removed has the number of the process that has ended.
+    #[test]
+    fn a_crash_that_is_written_is_not_deduced_again() {
+        let last = LastEvent { pid: 7, app: None, time_ns: 1 };
+        let crashed = |pid: u32| Event::new(Id { log: 1, number: 2 }, pid, last.crash(5)).line();
+        for (writer, expected) in [(7, &["started 7", "crashed 7"][..]), (8, &["started 7", "crashed 7", "crashed 8"])]
+        {
+            let lines = [line(1, "started", 7, 1), crashed(writer)];
+            assert_eq!(names(followed(&mut History::default(), &lines, Some(writer), true)), expected);
+        }
     }
 
     #[test]

@@ -311,8 +311,12 @@ pub fn buffers(counters: &Snapshot) -> String {
         0 => String::new(),
         lent => format!(", {} lent to the kernel", count(lent)),
     };
+    let large = match counters.engine("large_buffers_in_use") {
+        0 => String::new(),
+        taken => format!(", {} of {} large ones taken", count(taken), count(counters.engine("large_buffers"))),
+    };
     format!(
-        "{} of {} buffers in use{lent}",
+        "{} of {} buffers in use{lent}{large}",
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers"))
     )

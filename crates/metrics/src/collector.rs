@@ -9,7 +9,8 @@ use bellows_observe::layout::account;
 use bellows_observe::{CounterCells, Directory, Histogram, Liveness, RuntimeDir, engine_count, sampled_events};
 
 use crate::declared::{
-    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE, UP,
+    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DEGRADED, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE,
+    UP,
 };
 use crate::exposition::{Exposition, label};
 use crate::family::Family;
@@ -17,10 +18,29 @@ use crate::format::Format;
 use crate::health::{MachineHealth, NetworkHealth};
 use crate::network::{AppLabels, Counted, Network, TXDROP, Watched, cut_text, joined};
 
+/// The program that reads the counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
+    /// Its version.
+    pub version: &'static str,
+    /// The revision of its sources.
+    pub revision: &'static str,
+    /// The features that it was built with.
+    pub features: &'static str,
+}
+
+impl Build {
+    fn labels(&self) -> String {
+        let Build { version, revision, features } = self;
+        label("version", version) + &label("revision", revision) + &label("features", features)
+    }
+}
+
 /// Reads the counters of all networks of this machine that this user can see, again and again.
 ///
 /// Counters are read through read-only maps of the networks' files, or from copies if they are another user's.
 pub struct Collector {
+    build: Build,
     is_port: Box<dyn Fn(&str) -> bool>,
     declared: Declared,
     watched: HashMap<String, Watched>,
@@ -30,8 +50,8 @@ pub struct Collector {
 
 impl Collector {
     /// A collector that has read nothing yet. `is_port` tells whether a type of apps connects a network to the outside.
-    pub fn new(is_port: impl Fn(&str) -> bool + 'static) -> Collector {
-        Collector { is_port: Box::new(is_port), declared: Declared::new(), watched: HashMap::new(), length: 0 }
+    pub fn new(build: Build, is_port: impl Fn(&str) -> bool + 'static) -> Collector {
+        Collector { build, is_port: Box::new(is_port), declared: Declared::new(), watched: HashMap::new(), length: 0 }
     }
 
     /// Reads the networks that are meant now, by name, and returns how many were left out because their user has too
@@ -77,7 +97,7 @@ impl Collector {
         let (networks, mut left_out) = self.networks(|_| true);
         // Lengths change little.
         let mut exposition = Exposition::new(format, self.length + self.length / 8 + 4_096);
-        exposition.family(&BUILD).sample("", &label("version", env!("CARGO_PKG_VERSION")), 1);
+        exposition.family(&BUILD).sample("", &self.build.labels(), 1);
         self.write_networks(&mut exposition, &networks);
         let counted: Vec<(&str, &Counted)> =
             networks.iter().filter_map(|network| Some((network.label.as_str(), network.counted.as_ref()?))).collect();
@@ -123,7 +143,10 @@ impl Collector {
         for (which, family) in process.iter().chain(pool) {
             let mut lines = exposition.family(family);
             for (label, counted) in counted {
-                lines.sample(label, "", engine_count(&*counted.reading, *which).into());
+                // An older version does not have the newest counters.
+                if *which < counted.reading.directory().engine.len() {
+                    lines.sample(label, "", engine_count(&*counted.reading, *which).into());
+                }
             }
         }
         let mut clock = exposition.family(&CLOCK);
@@ -182,6 +205,10 @@ impl Collector {
                 lines.sample(&app.labels, "", value(&counted.totals.apps[app.position]));
             });
         }
+        let mut degraded = exposition.family(&DEGRADED);
+        for_each_app(counted, |counted, app| {
+            degraded.sample(&app.labels, "", counted.degraded.contains(&counted.entry(app).name).into());
+        });
         let mut drops = exposition.family(&DROPS);
         let full = label("reason", TXDROP);
         for_each_app(counted, |counted, app| {

@@ -28,6 +28,12 @@ pub(crate) static ALL_DROPS: Family<'_> = Family::new(
     "packets dropped by all apps and links, including those that reloads have removed",
 );
 pub(crate) static APP: Family<'_> = Family::new("bellows_app", Kind::Info, "", "the app's worker");
+pub(crate) static DEGRADED: Family<'_> = Family::new(
+    "bellows_app_degraded",
+    Kind::Gauge,
+    "",
+    "1 while the app has a problem that lasts, such as a full disk or a port without a link; `bellows ps --probe` says which",
+);
 pub(crate) static DROPS: Family<'_> = Family::new(
     "bellows_app_dropped_packets",
     Kind::Counter,
@@ -45,7 +51,7 @@ pub(crate) static EVENTS: Family<'_> = Family::new(
 pub(crate) static ASLEEP: Family<'_> =
     Family::new("bellows_worker_asleep", Kind::Gauge, "", "1 if the worker sleeps, else 0");
 pub(crate) static BUILD: Family<'_> =
-    Family::new("bellows_build", Kind::Info, "", "the version that reads the counters");
+    Family::new("bellows_build", Kind::Info, "", "the program that reads the counters");
 pub(crate) static LEFT_OUT: Family<'_> = Family::new(
     "bellows_scrape_left_out",
     Kind::Gauge,
@@ -90,7 +96,13 @@ pub(crate) const PORTS: &[Figure<AppTotals>] = &[
 const PROCESS: [usize; 3] = [engine::STARTED, engine::RELOADS, engine::FORGOTTEN_DROPS];
 
 /// Those of the packet pool.
-const POOL: [usize; 3] = [engine::BUFFERS, engine::BUFFERS_IN_USE, engine::BUFFERS_LENT];
+const POOL: [usize; 5] = [
+    engine::BUFFERS,
+    engine::BUFFERS_IN_USE,
+    engine::BUFFERS_LENT,
+    engine::LARGE_BUFFERS,
+    engine::LARGE_BUFFERS_IN_USE,
+];
 
 /// The counters of the engine that belong to a subject, with their positions.
 fn engine_families(subject: &str, positions: impl IntoIterator<Item = usize>) -> Vec<(usize, Family<'static>)> {

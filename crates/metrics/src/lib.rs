@@ -15,9 +15,10 @@
 //! | [`reference`](mod@reference) | the list of all families, for documentation |
 //!
 //! ```no_run
-//! use bellows_metrics::{Collector, Format};
+//! use bellows_metrics::{Build, Collector, Format};
 //!
-//! let mut collector = Collector::new(|kind| kind == "tap");
+//! let build = Build { version: "1.0.0", revision: "0123456789ab, 2026-01-01", features: "none" };
+//! let mut collector = Collector::new(build, |kind| kind == "tap");
 //! print!("{}", String::from_utf8_lossy(&collector.scrape(Format::Text)));
 //! ```
 #![forbid(unsafe_code)]
@@ -31,5 +32,5 @@ pub mod health;
 mod network;
 pub mod reference;
 
-pub use collector::Collector;
+pub use collector::{Build, Collector};
 pub use format::Format;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use bellows_inspect::events::Condition;
 use bellows_inspect::foreign::Allowance;
 use bellows_inspect::health::{Checkup, checkup_of};
 use bellows_inspect::networks::{self, State};
@@ -30,7 +31,7 @@ const MAX_TEXT: usize = 4_096;
 const SAMPLE: usize = 64;
 
 /// About how many samples an app, each of its entries, a port, a link and a worker with its histograms have.
-const APP_SAMPLES: usize = 16;
+const APP_SAMPLES: usize = 17;
 const ENTRY_SAMPLES: usize = 6;
 const PORT_SAMPLES: usize = 5;
 const LINK_SAMPLES: usize = 5;
@@ -54,6 +55,8 @@ pub(crate) struct Counted {
     pub(crate) reading: Rc<Reading>,
     pub(crate) totals: Totals,
     pub(crate) labels: Rc<Labels>,
+    /// The apps that have a problem that lasts, by name.
+    pub(crate) degraded: HashSet<String>,
 }
 
 impl Counted {
@@ -153,7 +156,7 @@ impl Network {
             None if state.is_alive() => Watched::open(identity, runtime_dir.for_reading()),
             watched => watched,
         };
-        let (counted, watched) = watched.map(|watched| watched.count(&label, is_port)).unzip();
+        let (counted, watched) = watched.map(|watched| watched.count(&label, is_port, &runtime_dir)).unzip();
         let found = counted.as_ref().map(|counted: &Counted| findings(&counted.reading, &counted.totals));
         let checkup = checkup_of(&runtime_dir, state, found);
         (Network { name, user, pid, is_alive: state != State::Crashed, checkup, label, counted }, watched)
@@ -165,7 +168,7 @@ impl Watched {
         Some(Watched { identity, observer: Observer::open(runtime_dir).ok()?, last: None })
     }
 
-    fn count(mut self, label: &str, is_port: &dyn Fn(&str) -> bool) -> (Counted, Watched) {
+    fn count(mut self, label: &str, is_port: &dyn Fn(&str) -> bool, runtime_dir: &RuntimeDir) -> (Counted, Watched) {
         let reading = Rc::new(self.observer.read());
         let mut totals = Totals::of(&*reading);
         let last = self.last.take();
@@ -181,7 +184,8 @@ impl Watched {
             }
         };
         self.last = Some(Last { reading: Rc::clone(&reading), labels: Rc::clone(&labels), apps: totals.apps.clone() });
-        (Counted { reading, totals, labels }, self)
+        let degraded = Condition::of(runtime_dir).into_iter().map(|condition| condition.app).collect();
+        (Counted { reading, totals, labels, degraded }, self)
     }
 }
 

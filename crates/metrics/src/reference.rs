@@ -7,7 +7,8 @@ use bellows_observe::layout::{common, link};
 use bellows_observe::{Counter, TypeEntry, drop_help};
 
 use crate::declared::{
-    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE, UP,
+    ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DEGRADED, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE,
+    UP,
 };
 use crate::family::Family;
 
@@ -43,7 +44,7 @@ pub fn common_families() -> Vec<Entry> {
     let Declared { process, pool, workers, apps, ports, links, samples, times } = Declared::new();
     const APP_LABELS: &str = "network, app, type";
     let mut entries = vec![
-        Entry::of(&BUILD, "version"),
+        Entry::of(&BUILD, "version, revision, features"),
         Entry::of(&UP, "network"),
         Entry::of(&HEALTH, "network, state"),
         Entry::of(&NETWORK, "network, user, pid, version, schedule, source"),
@@ -60,6 +61,7 @@ pub fn common_families() -> Vec<Entry> {
     entries.extend(links.iter().map(|(_, family)| Entry::of(family, "network, link")));
     entries.push(Entry::of(&APP, "network, app, type, worker"));
     entries.extend(apps.iter().map(|(_, family)| Entry::of(family, APP_LABELS)));
+    entries.push(Entry::of(&DEGRADED, APP_LABELS));
     entries.push(Entry::of(&DROPS, &format!("{APP_LABELS}, reason")));
     entries.push(Entry::of(&CALLS, &format!("{APP_LABELS}, entry")));
     entries.extend(samples.iter().map(|family| Entry::of(family, &format!("{APP_LABELS}, entry"))));

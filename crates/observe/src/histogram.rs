@@ -3,6 +3,8 @@
 //! A class is a sixteenth of an octave, so a quantile is accurate to 6 percent, from 16 clocks up to an hour. Counting
 //! a time takes a few instructions. The idea is that of HdrHistogram (Tene 2012).
 
+use std::collections::BTreeMap;
+
 use bellows_stats::nearest_rank;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,16 @@ impl Histogram {
         Histogram { classes, maximum: nanos(maximum) }
     }
 
+    /// The histogram of times in nanoseconds.
+    pub fn of_times(times: impl IntoIterator<Item = u64>) -> Histogram {
+        let (mut counts, mut maximum) = (BTreeMap::new(), 0);
+        for time in times {
+            *counts.entry(longest_of(class_of(time))).or_insert(0) += 1;
+            maximum = time.max(maximum);
+        }
+        Histogram { classes: counts.into_iter().collect(), maximum }
+    }
+
     /// The number of times that it holds.
     pub fn count(&self) -> u64 {
         self.classes.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
@@ -99,9 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn histogram(times: &[u64]) -> Histogram {
-        let mut counts = std::collections::BTreeMap::new();
-        times.iter().for_each(|&time| *counts.entry(longest_of(class_of(time))).or_insert(0) += 1);
-        Histogram { classes: counts.into_iter().collect(), maximum: times.iter().max().copied().unwrap_or(0) }
+        Histogram::of_times(times.iter().copied())
     }
 
     proptest! {

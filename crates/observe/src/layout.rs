@@ -52,7 +52,7 @@ pub mod engine {
             in "nanoseconds since 1970", [gauge];
         UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch",
             in "nanoseconds since 1970", [gauge];
-        BUFFERS = "buffers", "packet buffers in the pool", in "buffers", [gauge];
+        BUFFERS = "buffers", "packet buffers in the pool, ordinary and large", in "buffers", [gauge];
         BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers", [gauge];
         BUFFERS_LENT = "buffers_lent", "packet buffers lent to the kernel, for frames that come and frames on their way",
             in "buffers", [gauge];
@@ -66,6 +66,10 @@ pub mod engine {
             "times that no breath was taken for longer than that because the process or the machine stood still", in "times";
         FROM_OTHER_NODES = "from_other_nodes",
             "packets that have come from workers on other memory nodes, as far as the workers' nodes are known", in "packets";
+        LARGE_BUFFERS = "large_buffers", "large packet buffers in the pool",
+            in "buffers", [gauge];
+        LARGE_BUFFERS_IN_USE = "large_buffers_in_use",
+            "large packet buffers that hold packets or are lent to the kernel", in "buffers", [gauge];
     }
 
     /// The counters that every worker counts for itself, so that their sum is that of the engine.
@@ -73,7 +77,8 @@ pub mod engine {
         [BREATHS, IDLE_BREATHS, SLEEPS, SLEEP_NS, SAMPLED, SLOW_BREATHS, STANDSTILLS, FROM_OTHER_NODES];
 
     /// The gauges of the process, which any worker may write. The last one written counts.
-    pub const LATEST: [usize; 4] = [UPDATED, BUFFERS, BUFFERS_IN_USE, BUFFERS_LENT];
+    pub const LATEST: [usize; 6] =
+        [UPDATED, BUFFERS, BUFFERS_IN_USE, BUFFERS_LENT, LARGE_BUFFERS, LARGE_BUFFERS_IN_USE];
 
     /// The name of [`DOING`], which is not a number for people: a snapshot shows it in words.
     pub const DOING_NAME: &str = COUNTERS[DOING].name;

@@ -51,7 +51,7 @@ pub use declared::{Count, CountTable, Counters, DropReason, Gauge};
 pub use histogram::{Histogram, record};
 pub use layout::Activity;
 pub use report::{AppStatus, ObjectStatus, Reloaded};
-pub use runtime_dir::{EventFiles, EventStamp, POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
+pub use runtime_dir::{EventFiles, EventStamp, NameLock, POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
     AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CounterCells, CounterEntry, CrossingEntry, CurrentCall,
     Directory, LinkDescription, LinkEntry, Liveness, ReadError, Slab, TypeEntry, WorkerEntry, counter_help, drop_help,

@@ -115,12 +115,18 @@ fn user_of(pid: u32) -> Option<u32> {
     Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 
+/// Keeps all processes of this user from taking a name, until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct NameLock(#[expect(dead_code, reason = "it is held")] Locked);
+
 /// The runtime directories of this user, locked, so that only one of two processes that want a name at the same time
 /// gets it.
 ///
 /// All of them are locked, because two processes may prefer different ones, and always in the same order, so that there
 /// is no deadlock. Missing directories are created; otherwise another process could create one that this process does
 /// not know.
+#[derive(Debug)]
 struct Locked {
     /// The usable directories, in order of preference.
     directories: Vec<PathBuf>,
@@ -171,6 +177,14 @@ impl RuntimeDir {
     /// See [`RuntimeDirError`].
     pub fn claim(name: &str) -> Result<RuntimeDir, RuntimeDirError> {
         RuntimeDir::claim_in(&SearchPath::current().own, name)
+    }
+
+    /// Keeps all processes of this user from taking a name: none that waits for it has its folder yet.
+    ///
+    /// # Errors
+    /// See [`RuntimeDirError`].
+    pub fn lock_names() -> Result<NameLock, RuntimeDirError> {
+        Locked::lock(&SearchPath::current().own).map(NameLock)
     }
 
     /// Creates the folder in the first usable one of these directories.

@@ -59,7 +59,7 @@ impl Quotas {
         if self.accounts[usize::from(owner)].used < reserve {
             return true;
         }
-        let taken: u32 = self.accounts.iter().map(|account| account.used).sum();
+        let taken = self.taken();
         // Buffers set aside for the others and not yet taken. This quota has used up its own.
         let aside: u32 = self
             .accounts
@@ -77,6 +77,11 @@ impl Quotas {
 
     pub(crate) fn gave_back(&mut self, buffer: usize) {
         self.accounts[usize::from(self.owners[buffer])].used -= 1;
+    }
+
+    /// Number of buffers taken from all quotas.
+    pub(crate) fn taken(&self) -> u32 {
+        self.accounts.iter().map(|account| account.used).sum()
     }
 
     /// Number of buffers taken from a quota.

@@ -316,6 +316,7 @@ mod tests {
         unsafe { lent.lend(large, true, 3) };
         lent.note();
         assert_eq!((usage().lent, usage().in_use), (before.lent + 1_001, before.in_use));
+        assert_eq!(usage().large_in_use, before.large_in_use + 1);
         drop(lent);
         assert_eq!(usage(), before);
     }

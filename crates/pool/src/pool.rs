@@ -88,6 +88,8 @@ pub struct Usage {
     pub in_use: usize,
     /// Buffers of both classes that are [lent](crate::Lent) outside the process.
     pub lent: usize,
+    /// Buffers of the large class that are not free: packets own them, or they are lent.
+    pub large_in_use: usize,
 }
 
 /// How often a thread has found that the pool has no ordinary buffers left; wraps. On cache lines of its own.
@@ -206,6 +208,7 @@ pub fn usage() -> Usage {
         // Temporarily negative while a packet moves from thread to thread.
         in_use: usize::try_from(in_use as i64).unwrap_or(0),
         lent: pool.lent.load(Relaxed) as usize,
+        large_in_use: lock(&pool.large_accounts).taken() as usize,
     }
 }
 

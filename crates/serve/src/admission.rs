@@ -53,6 +53,11 @@ impl Admission {
         if head.version != Version::HTTP_11 && head.version != Version::HTTP_10 {
             return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "the server speaks HTTP/1.1");
         }
+        // With a `Content-Length` beside it, which the parser drops, a proxy may see other requests in these bytes.
+        if head.headers.contains_key(header::TRANSFER_ENCODING) {
+            let reason = "the request has a `Transfer-Encoding`; send its body with a `Content-Length` alone";
+            return refuse(StatusCode::BAD_REQUEST, reason);
+        }
         let host = match single(&head.headers, header::HOST) {
             Ok(Some(host)) => host,
             _ => return refuse(StatusCode::BAD_REQUEST, "the request has no `Host`, or several"),

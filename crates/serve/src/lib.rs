@@ -30,6 +30,7 @@
 //! | request | status |
 //! |---|---|
 //! | without a `Host`, with several, or one that is not a host; a target other than a path; a bad path | 400 |
+//! | with a `Transfer-Encoding`: the length of a body is its `Content-Length` | 400 |
 //! | without the token, if there is one | 401 |
 //! | from another site, by `Origin` or `Sec-Fetch-Site` | 403 |
 //! | with a method that the path does not have | 405 |

@@ -61,7 +61,10 @@ impl Server {
     /// # Errors
     /// If the address is in use or not of this machine, or the file of a socket cannot be created.
     pub fn listen(address: &Address) -> Result<Server, ServeError> {
-        let failed = |error| ServeError::Listen(address.clone(), error);
+        let failed = |error| match address {
+            Address::Tcp(address) => ServeError::Listen(*address, error),
+            Address::Unix(_) => ServeError::Socket(error),
+        };
         let (listener, address) = Listener::open(address).map_err(failed)?;
         Ok(Server { listener, address, limits: Limits::default(), token: None })
     }

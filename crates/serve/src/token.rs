@@ -29,6 +29,12 @@ pub enum TokenError {
          `openssl rand -hex 16` makes one"
     )]
     Malformed,
+    /// The content of a file is no token.
+    #[error("there is no token in {0}: {1}")]
+    MalformedIn(PathBuf, Box<TokenError>),
+    /// It is a folder, a device or something else.
+    #[error("{0} is not a regular file; give the path of a file with a token on one line")]
+    NoFile(PathBuf),
     /// The file cannot be read.
     #[error("the token cannot be read from {0}: {1}; {help}", help = way_out(.1, "write it there, on one line"))]
     Unreadable(PathBuf, io::Error),
@@ -75,13 +81,19 @@ impl Token {
     /// If the file cannot be read or is open to all users, or its content is no token.
     pub fn read(path: &Path) -> Result<Token, TokenError> {
         let unreadable = |error| TokenError::Unreadable(path.to_owned(), error);
+        // Opening a pipe would wait for its writer.
+        if !fs::metadata(path).map_err(unreadable)?.is_file() {
+            return Err(TokenError::NoFile(path.to_owned()));
+        }
         let file = fs::File::open(path).map_err(unreadable)?;
         if file.metadata().map_err(unreadable)?.permissions().mode() & 0o007 != 0 {
             return Err(TokenError::Open(path.to_owned()));
         }
-        let mut text = String::new();
-        file.take(2 * MAX_LENGTH as u64).read_to_string(&mut text).map_err(unreadable)?;
-        Token::new(text.trim())
+        let mut bytes = Vec::new();
+        file.take(2 * MAX_LENGTH as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+        let text = str::from_utf8(&bytes).map_err(|_| TokenError::Malformed);
+        let token = text.and_then(|text| Token::new(text.trim()));
+        token.map_err(|error| TokenError::MalformedIn(path.to_owned(), Box::new(error)))
     }
 
     /// The secret itself, for the one who is to know it.
@@ -130,9 +142,26 @@ mod tests {
         assert!(matches!(Token::read(&path), Err(TokenError::Open(_))));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(Token::read(&path).unwrap().is("0123456789abcdef"));
-        fs::write(&path, "x".repeat(10_000)).unwrap();
-        assert!(matches!(Token::read(&path), Err(TokenError::Malformed)));
         let missing = Token::read(&folder.path().join("none")).unwrap_err().to_string();
         assert!(missing.contains("cannot be read"), "{missing}");
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_named() {
+        let folder = scratch();
+        let path = scratch::write(&folder, "token", "");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        for content in [&b""[..], b"\n", b"short", b"0123456789abcdef 0123456789abcdef", &[b'x'; 10_000], &[0xff; 20]] {
+            fs::write(&path, content).unwrap();
+            let error = Token::read(&path).unwrap_err().to_string();
+            let start = format!("there is no token in {}: a token has 16 to 256 letters", path.display());
+            assert!(error.starts_with(&start), "{error}");
+        }
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let error = Token::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("is not a regular file") && !error.contains("chmod"), "{error}");
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(matches!(Token::read(&pipe), Err(TokenError::NoFile(_))));
     }
 }

@@ -3,18 +3,61 @@
 //! The new contents are written to a file in the same folder, which is then renamed. That file has an unpredictable name
 //! that nothing else has. So several writers never write to the same file, and a symbolic link that another user puts
 //! into the folder is not followed: not under that name, and not under the name of the file, where it is replaced. What
-//! a process that is killed leaves behind begins with a dot.
+//! a process that is killed leaves behind begins with a dot. Devices, pipes and sockets are not replaced, and neither
+//! are links to them: see [`NotRegular`].
 
+use std::error::Error;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fmt;
+use std::fs::{self, File, FileType, OpenOptions, Permissions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Maximum bytes of a file name.
 const MAX_NAME: usize = 255;
+
+/// The error of replacing what is not a regular file, such as `/dev/stdout`: a device or pipe would be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotRegular(&'static str);
+
+impl NotRegular {
+    /// Whether this is the reason for an error.
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|cause| cause.is::<NotRegular>())
+    }
+
+    fn of(kind: FileType) -> NotRegular {
+        NotRegular(match kind {
+            kind if kind.is_fifo() => "a named pipe",
+            kind if kind.is_socket() => "a socket",
+            kind if kind.is_dir() => "a folder",
+            kind if kind.is_block_device() || kind.is_char_device() => "a device",
+            _ => "something else",
+        })
+    }
+}
+
+impl fmt::Display for NotRegular {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "it is {}, not a regular file, and is not replaced", self.0)
+    }
+}
+
+impl Error for NotRegular {}
+
+/// Checks that there is a regular file at a path, or a link to one, or nothing.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, NotRegular::of(there.file_type())))
+        }
+        // A link that leads nowhere is replaced.
+        _ => Ok(()),
+    }
+}
 
 /// A new file that is to take the place of another one. Dropping it removes it, and the other one stays.
 #[derive(Debug)]
@@ -30,9 +73,11 @@ impl Replacement {
     /// those that the umask leaves. There need not be a file at `target`.
     ///
     /// # Errors
-    /// Those of creating a file; `InvalidInput` if the path does not end with a name.
+    /// Those of creating a file; `InvalidInput` if the path does not end with a name, or with [`NotRegular`] if there
+    /// is something else than a file.
     pub fn create(target: &Path, mode: Option<u32>) -> io::Result<Replacement> {
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        check_replaceable(target)?;
         let beside = target.with_file_name(name_beside(name, RandomState::new().hash_one(target)));
         let at_first = if mode.is_some() { 0o600 } else { 0o666 };
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(at_first).open(&beside)?;
@@ -121,6 +166,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::net::UnixListener;
     use std::thread;
 
     use bellows_testkit::scratch;
@@ -185,6 +231,28 @@ mod tests {
         }
         assert_eq!(names(folder.path()), ["folder"]);
         assert_eq!(names(&path).len(), 0);
+    }
+
+    #[test]
+    fn pipes_sockets_and_links_to_them_are_not_replaced() {
+        let folder = scratch();
+        let [pipe, to_pipe, socket] = ["pipe", "to-pipe", "socket"].map(|name| folder.path().join(name));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        symlink(&pipe, &to_pipe).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        for write in [write, write_durably] {
+            for (path, what) in [(&pipe, "a named pipe"), (&to_pipe, "a named pipe"), (&socket, "a socket")] {
+                let error = write(path, b"content", Some(0o644)).unwrap_err();
+                assert!(NotRegular::is_cause_of(&error) && error.to_string().contains(what), "{error}");
+            }
+        }
+        let kind = |path: &Path| fs::symlink_metadata(path).unwrap().file_type();
+        assert!(kind(&pipe).is_fifo() && kind(&to_pipe).is_symlink() && kind(&socket).is_socket());
+        assert_eq!(names(folder.path()).len(), 3);
+        // A link that leads nowhere.
+        fs::remove_file(&pipe).unwrap();
+        write(&to_pipe, b"content", None).unwrap();
+        assert!(kind(&to_pipe).is_file() && !pipe.exists());
     }
 
     #[test]

@@ -837,7 +837,7 @@ const facts = (element, pairs) => {
 const appParts = name => {
   const parts = {
     facts: h("dl", { class: "facts" }), traffic: chart("Packets", ["received", "sent"], pps), cost: chart("Clocks a packet", ["clocks"], figure),
-    drops: chart("Drops", ["dropped"], pps), costs: h("div", {}), reasons: h("div", {}), counters: h("div", {}), links: h("div", {}), status: h("div", { class: "tree" }),
+    drops: chart("Drops", ["dropped"], pps), costs: h("div", {}), times: h("div", {}), reasons: h("div", {}), counters: h("div", {}), links: h("div", {}), status: h("div", { class: "tree" }),
   };
   const again = h("button", { type: "button", onclick: () => askStatus(name, parts.status, again) }, "Ask again");
   const follow = h("button", { type: "button", onclick: () => {
@@ -847,7 +847,7 @@ const appParts = name => {
     close();
     $("view-trace").querySelector("input").focus();
   } }, "Trace its packets …");
-  parts.all = [parts.facts, h("p", { class: "actions" }, follow), parts.traffic.root, parts.drops.root, parts.cost.root, parts.costs, parts.reasons, parts.counters, parts.links,
+  parts.all = [parts.facts, h("p", { class: "actions" }, follow), parts.traffic.root, parts.drops.root, parts.cost.root, parts.costs, parts.times, parts.reasons, parts.counters, parts.links,
     h("h3", {}, "Status"), parts.status, again];
   askStatus(name, parts.status, again);
   return parts;
@@ -878,7 +878,7 @@ const tree = value => {
 const linkParts = name => {
   const parts = {
     facts: h("dl", { class: "facts" }), traffic: chart("Packets", ["packets"], pps), bits: chart("Bits", ["bits"], bps),
-    drops: chart("Drops, link full", ["dropped"], pps), waiting: chart("Waiting in the link", ["packets"], count),
+    drops: chart("Drops, link full", ["dropped"], pps), waiting: chart("Waiting in the link", ["packets"], count), times: h("div", {}),
   };
   const number = h("input", { type: "number", min: 1, max: 100000, value: 1000, required: true });
   const seconds = h("input", { type: "number", min: 1, max: 60, value: 10, required: true });
@@ -899,7 +899,7 @@ const linkParts = name => {
       return [h("p", {}, `${plural(Number(packets), "packet")} captured, ${count(Number(missed))} missed${Number(left) ? `, ${count(Number(left))} left out: other link types` : ""}.${ends[end] || ""}`)];
     });
   } }, h("label", {}, "Packets at most", number), h("label", {}, "Seconds at most", seconds), h("label", { class: "wide" }, "Only packets that match", filter), button);
-  parts.all = [parts.facts, parts.traffic.root, parts.bits.root, parts.drops.root, parts.waiting.root,
+  parts.all = [parts.facts, parts.traffic.root, parts.bits.root, parts.drops.root, parts.waiting.root, parts.times,
     h("h3", {}, "Capture its packets"), h("p", { class: "faint" }, "A pcap file for Wireshark or tcpdump. The network runs a little slower meanwhile."), form, result];
   return parts;
 };
@@ -912,6 +912,24 @@ const showDetail = answer => {
     return;
   }
   if (chosen.kind === "link") showLink(answer, live, parts); else showApp(answer, live, parts);
+  showTimes(chosen, parts);
+};
+
+/// Histograms below an app: how long its calls take, and below one where packets end, and a link, how long packets take.
+const showTimes = async (chosen, parts) => {
+  const network = page.name;
+  if (parts.asked || page.ticks - (parts.at ?? -9) < 3) return;
+  parts.at = page.ticks;
+  parts.asked = true;
+  const of = (path, more = {}) => ask(path, { network, ...more }).catch(() => null);
+  const [durations, latency] = await Promise.all([
+    chosen.kind === "app" ? of("api/durations", { app: chosen.name }) : null, chosen.kind === "link" || parts.isEnd ? of("api/latency") : null,
+  ]);
+  parts.asked = false;
+  if (chosen !== page.chosen) return;
+  parts.times.replaceChildren(
+    ...durations ? histogram("Duration of its calls", durations.durations, `in the last ${span(durations.seconds)}`) : [],
+    ...latency ? histogram("Latency of all packets of the network", latency.latency, (latency.cleared ? "since the counts were restarted" : "since the run began") + `, ${span(latency.seconds)}`) : []);
 };
 
 const showLink = ({ link, index, history }, live, parts) => {
@@ -928,6 +946,7 @@ const showLink = ({ link, index, history }, live, parts) => {
 };
 
 const showApp = ({ app, index, helps, rows, cleared, seconds, links, history }, live, parts) => {
+  parts.isEnd = app.ended > 0;
   const now = live.apps[index] || {};
   facts(parts.facts, [
     ["type", app.kind], ["state", app.state + (app.panics ? `, ${plural(app.panics, "panic")}` : "")], (live.workers || []).length > 1 && ["worker", app.worker],

@@ -37,6 +37,9 @@ mod tests {
     fn the_page_is_small() {
         let size = ASSETS.iter().map(|asset| asset.text.len()).sum::<usize>() + bellows_graph::style().len();
         assert!(size <= MAX_PAGE, "{size} bytes");
+        let page = include_str!("../../../docs/web.md");
+        let most = 10 * size.div_ceil(10 << 10);
+        assert!(page.contains(&format!("less than {most} KiB")), "docs/web.md, of {size} bytes");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{Change, Rate, Sample, State};
 use bellows_inspect::picture::Picture;
 use bellows_inspect::reports::{self, Subject};
+use bellows_inspect::timeline::{Report, Span};
 use bellows_inspect::times;
 use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
 use serde_json::{Value, json};
@@ -317,6 +318,12 @@ pub fn costs(view: &View, runtime_dir: Option<&RuntimeDir>) -> Value {
     let share = |row: &Row| row.share.unwrap_or(-1.0);
     rows.sort_by(|one, other| share(other).partial_cmp(&share(one)).unwrap_or(Ordering::Equal));
     reports::costs(&view.subject, is_clear, &change, &accounts, &rows)
+}
+
+/// The durations of an app's calls, as far as they were recorded.
+pub fn durations(report: &Report, app: &str) -> Value {
+    let nanos = report.span().map_or(0, Span::nanos);
+    json!({ "app": app, "seconds": nanos as f64 / 1e9, "durations": times::json(&report.durations(app)) })
 }
 
 /// Latencies and durations of breaths: `show latency --json`.

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_inspect::accounting::{Accounts, Cost};
-use bellows_inspect::events::{NetworkEvents, News};
+use bellows_inspect::events::{CrashedRun, NetworkEvents, News};
 use bellows_inspect::foreign::{self, Allowance};
 use bellows_inspect::health::{self, Checkup};
 use bellows_inspect::networks::{self, Change, Sample, State};
@@ -121,6 +121,8 @@ pub struct Watched {
     /// The last events that the network has kept.
     pub kept: VecDeque<Kept>,
     event_reader: NetworkEvents,
+    /// Its run, if that has crashed.
+    crashed: Option<CrashedRun>,
     /// A number for the apps and links: the same number means the same picture.
     pub structure: u64,
 }
@@ -335,6 +337,7 @@ impl Watched {
             events: VecDeque::new(),
             kept: VecDeque::new(),
             event_reader: NetworkEvents::default(),
+            crashed: None,
             structure: 0,
         }
     }
@@ -368,9 +371,7 @@ impl Watched {
         if files.is_empty() {
             return;
         }
-        // As it was before the files are read: a process that has ended writes nothing any more.
-        let crashed = self.pid.filter(|_| self.state == Some(State::Crashed));
-        let news = self.event_reader.poll(files, crashed);
+        let news = self.event_reader.poll(files, self.crashed.as_ref());
         let older = news.len().saturating_sub(MAX_EVENTS);
         self.kept.extend(news.into_iter().skip(older).map(|(time_ns, news)| Kept::of(time_ns, &news)));
         self.kept.drain(..self.kept.len().saturating_sub(MAX_EVENTS));
@@ -378,6 +379,7 @@ impl Watched {
 
     /// The run has ended and has removed its folder.
     fn end(&mut self) {
+        self.crashed = None;
         if self.state.take().is_some() {
             self.note("ended", format!("the run has ended (process {})", self.pid.unwrap_or(0)));
             // Its counters are kept as they were read last.
@@ -413,6 +415,8 @@ impl Watched {
         let state = networks::state(runtime_dir);
         self.see_run(pid, claimed);
         let before = self.state.replace(state);
+        // Before its events are read: a process that has ended writes nothing any more.
+        self.crashed = if state == State::Crashed { CrashedRun::of(runtime_dir) } else { None };
         match (before, state) {
             (Some(State::Running | State::Stopped) | None, State::Crashed) => {
                 self.note("crashed", "the process has ended without ending its run".to_owned());
@@ -599,6 +603,7 @@ pub mod tests {
             events: VecDeque::new(),
             kept: VecDeque::new(),
             event_reader: NetworkEvents::default(),
+            crashed: None,
             structure: 0,
         }
     }

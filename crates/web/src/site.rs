@@ -89,7 +89,9 @@ impl From<InspectError> for Answer {
             InspectError::Request(_) | InspectError::Diagnosed(_) => 400,
             InspectError::Failed(_) => 502,
         };
-        Answer::error(status, &error.to_string())
+        // What a command would print as it is says first that it is an error.
+        let message = error.to_string();
+        Answer::error(status, message.strip_prefix("error: ").unwrap_or(&message))
     }
 }
 
@@ -109,7 +111,7 @@ const fn route(method: Method, path: &'static str, takes_long: bool) -> Route {
 }
 
 /// The paths of data and actions.
-const ROUTES: [Route; 13] = [
+const ROUTES: [Route; 14] = [
     route(Method::Get, "/api/networks", false),
     route(Method::Get, "/api/live", false),
     route(Method::Get, "/api/app", true),
@@ -119,6 +121,7 @@ const ROUTES: [Route; 13] = [
     route(Method::Get, "/api/latency", true),
     route(Method::Get, "/api/picture", true),
     route(Method::Get, "/api/timeline", true),
+    route(Method::Get, "/api/durations", true),
     route(Method::Get, "/api/status", true),
     route(Method::Post, "/api/trace", true),
     route(Method::Post, "/api/tap", true),
@@ -194,7 +197,11 @@ impl Site {
             }
             "/api/costs" => Ok(live::costs(&self.look(&name, View::of)?, runtime_dir().as_ref())),
             "/api/latency" => Ok(live::latency(&self.look(&name, View::of)?, runtime_dir().as_ref())),
-            "/api/timeline" => timeline(&name).map_err(Answer::from),
+            "/api/timeline" => Ok(timeline(&name)?.json(live::MAX_SLOWEST, false)),
+            "/api/durations" => {
+                let app = wanted("app", "the request names no app")?;
+                Ok(live::durations(&timeline(&name)?, &app))
+            }
             "/api/status" => {
                 network(&name).and_then(|runtime_dir| requests::status(&runtime_dir)).map_err(Answer::from)
             }
@@ -311,16 +318,15 @@ fn check_name(name: &str, found: &str) -> Result<(), InspectError> {
     Err(InspectError::Request(format!("no network named `{name}` is running here; there is `{found}`")))
 }
 
-/// The slow breaths of a network's last minute: `timeline --json`.
-fn timeline(name: &str) -> Result<Value, InspectError> {
+/// What a network has recorded in its last minute.
+fn timeline(name: &str) -> Result<Report, InspectError> {
     let runtime_dir = network(name)?;
     let recording = Recording::open(&runtime_dir).map_err(|error| {
         let why = "without `sampling` in [engine] none is written";
         InspectError::Request(format!("the timeline of `{name}` cannot be read: {error}; {why}"))
     })?;
     let (user, state) = (runtime_dir.user(), networks::state(&runtime_dir));
-    let report = Report::of(runtime_dir.name(), user, state, recording.tracks(), Some(TIMELINE));
-    Ok(report.json(live::MAX_SLOWEST, false))
+    Ok(Report::of(runtime_dir.name(), user, state, recording.tracks(), Some(TIMELINE)))
 }
 
 #[cfg(test)]

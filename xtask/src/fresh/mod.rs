@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bellows_testkit::page;
 
@@ -28,6 +28,9 @@ const INSIDE: &str = include_str!("inside.sh");
 
 const README: &str = "README.md";
 const FIRST_STEPS: &str = "docs/first-steps.md";
+
+/// The time that they may take, installation of the packages included.
+const FIRST_STEPS_TIME: Duration = Duration::from_secs(600);
 
 /// The section of the README with the commands, and their prefix.
 const SECTION: &str = "## Two commands";
@@ -194,16 +197,23 @@ fn follow_first_steps(root: &Root) -> Result<(), TaskError> {
          $install tcpdump iproute2 qemu-system-x86 busybox-static\n\
          kernel=$(apt-cache depends {kernel} | sed -n 's/^ *Depends: \\(linux-image-[^ ]*\\)$/\\1/p' | head -n 1)\n\
          mkdir kernel steps; apt-get -qq -o APT::Sandbox::User=root download $kernel; dpkg-deb -x $kernel*.deb kernel\n\
-         cd steps; KERNEL=/root/kernel unshare --net -- bash ../first-steps.sh",
+         cd steps; KERNEL=/root/kernel unshare --net -- sh -c 'ip link set lo up; bash ../first-steps.sh'",
         kernel = guest_kernel::PACKAGE,
     );
     let start = Instant::now();
     let mut pings = false;
     println!("\n== the first steps, with {}", package.display());
     run_inside(root, "none", "root", "/root", &command, |line| pings |= line.contains("5 packets received"))?;
-    println!("\n== summary: from the package to a machine that pings in {:.0} s", start.elapsed().as_secs_f64());
+    let time = start.elapsed();
+    println!("\n== summary: from the package to a machine that pings in {:.0} s", time.as_secs_f64());
     print_installed(&before, root);
-    if pings { Ok(()) } else { Err(TaskError::failed("the machine has not said that it pings")) }
+    match (pings, time <= FIRST_STEPS_TIME) {
+        (true, true) => Ok(()),
+        (true, false) => {
+            Err(TaskError::failed("the first steps take more than the ten minutes that the book promises"))
+        }
+        (false, _) => Err(TaskError::failed("the machine has not said that it pings")),
+    }
 }
 
 /// Runs the README's commands verbatim in a clean clone.

@@ -119,8 +119,8 @@ counters! { Esp;
     count FRAGMENTED = "fragmented", "packets that were longer than the path's MTU and were fragmented";
     count TOO_BIG_SENT = "too_big_sent", "ICMP errors that told a sender that its packet is too long for the path";
     count KEEPALIVES_SENT = "keepalives_sent", "keepalives sent";
-    count SOFT_LIMITS = "soft_limits", "associations that have reached a soft limit";
-    count REKEYED = "rekeyed", "associations replaced by a command";
+    count SOFT_LIMITS = "soft_limits", "associations that have reached a soft limit", in "associations";
+    count REKEYED = "rekeyed", "associations replaced by a command", in "associations";
 }
 
 impl App for Esp {

@@ -181,12 +181,12 @@ counters! { Nd;
     count HOP_LIMIT_DIFFERS = "advertised_hop_limit_differs", "router advertisements with another hop limit than this router's";
     count FLAGS_DIFFER = "advertised_flags_differ", "router advertisements with other flags about DHCPv6 than this router's";
     count MTU_DIFFERS = "advertised_mtu_differs", "router advertisements with another MTU than this router's";
-    count LIFETIMES_DIFFER = "advertised_lifetimes_differ", "prefixes of router advertisements with other lifetimes than this router's";
+    count LIFETIMES_DIFFER = "advertised_lifetimes_differ", "prefixes of router advertisements with other lifetimes than this router's", in "prefixes";
     count QUERIES_RECEIVED = "listener_queries_received", "queries for multicast groups that were received";
     count REPORTS_RECEIVED = "listener_reports_received", "reports of multicast groups that others listen to or leave";
-    count LEARNED = "learned", "neighbours that were learned, or have another address";
-    count EXPIRED = "expired", "neighbours that are gone";
-    count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
+    count LEARNED = "learned", "neighbours that were learned, or have another address", in "neighbours";
+    count EXPIRED = "expired", "neighbours that are gone", in "neighbours";
+    count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room", in "attempts";
     gauge NEXT_HOPS_FAILED = "next_hops_failed", "next hops of routes with several ways that do not answer", in "next hops";
     gauge NEIGHBOURS_INCOMPLETE = "neighbours_incomplete", "IPv6 neighbours that have not answered yet", in "neighbours";
     gauge NEIGHBOURS_REACHABLE = "neighbours_reachable", "IPv6 neighbours that have answered", in "neighbours";
@@ -195,7 +195,7 @@ counters! { Nd;
     gauge NEIGHBOURS_PERMANENT = "neighbours_permanent", "IPv6 neighbours whose address somebody entered", in "neighbours";
     gauge ROUTES = "routes", "IPv6 routes of the routing domain, with those that others are preferred to", in "routes";
     gauge FIB_BYTES = "fib_bytes", "memory of the forwarding table for IPv6", in "bytes";
-    count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have";
+    count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have", in "addresses";
 }
 
 /// The gauges of the routing domain.

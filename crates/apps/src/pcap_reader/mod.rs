@@ -244,7 +244,7 @@ enum Waiting {
 counters! { PcapReader;
     asked drop NOT_MATCHED = "not_matched", "packets that do not match the filter";
     drop TOO_LONG = "too_long", "packets longer than the largest buffer";
-    gauge SENT = PROGRESS, "bytes read from the file, over all passes", in "bytes";
+    gauge SENT = PROGRESS, "bytes read from the file, over all passes; 0 again when a reload gives another file", in "bytes";
     gauge TOTAL = PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end", in "bytes";
     gauge DAMAGED = "damaged", "1 if the file is damaged", in "1 or 0";
 }

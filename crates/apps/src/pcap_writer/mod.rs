@@ -173,7 +173,7 @@ counters! { PcapWriter;
     drop LINK_TYPE = "link_type", "packets of a link type or port that the file cannot contain";
     drop TIMESTAMP = "timestamp", "packets whose time the file cannot express";
     drop WRITE_FAILED = "write_failed", "packets lost because the file could not be written";
-    gauge FILES = "full_files", "full files that were replaced by a new one", in "files";
+    count FILES = "full_files", "full files that were replaced by a new one", in "files";
     count CUT = "cut", "packets of which only the first bytes were written";
     gauge WRITTEN = "written", "packets in the files; up to a second behind while the network runs";
 }
@@ -212,7 +212,7 @@ impl App for PcapWriter {
             }
         }
         drop(input);
-        io.set(PcapWriter::FILES, output.full_files());
+        io.count(PcapWriter::FILES, output.take_full_files());
         io.count(PcapWriter::CUT, cut);
         if !self.will_flush {
             self.will_flush = true;

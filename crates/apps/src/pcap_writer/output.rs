@@ -125,7 +125,9 @@ pub(super) struct Output {
     numbers: HashMap<Origin, u32>,
     /// The origin of the last packet and its interface: most packets have the same origin as the one before.
     last: Option<(Origin, u32)>,
+    /// Full files that were replaced by a new one, and how many of them the app's counters do not contain yet.
     full_files: u64,
+    uncounted_files: u64,
 }
 
 impl Output {
@@ -177,6 +179,7 @@ impl Output {
             numbers: HashMap::new(),
             last: None,
             full_files: 0,
+            uncounted_files: 0,
         }
     }
 
@@ -221,9 +224,9 @@ impl Output {
         self.writer.as_ref().is_none_or(|writer| writer.has_room(LARGE_DATA_ROOM))
     }
 
-    /// Number of full files that were replaced by a new one.
-    pub(super) fn full_files(&self) -> u64 {
-        self.full_files
+    /// Number of full files that were replaced by a new one since the last call.
+    pub(super) fn take_full_files(&mut self) -> u64 {
+        mem::take(&mut self.uncounted_files)
     }
 
     /// Writes a packet. Makes a system call only once in 256 KiB. Hot.
@@ -404,6 +407,7 @@ impl Output {
         }
         self.close();
         self.full_files += 1;
+        self.uncounted_files += 1;
         let failed = |source| OpenError::Rotate { path: self.path.clone(), source };
         let mut renamed = fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed);
         // The numbered files, and the current one.

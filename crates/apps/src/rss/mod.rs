@@ -152,7 +152,7 @@ pub struct Rss {
 
 counters! { Rss;
     drop HOLD_FULL = "hold_full", "packets that came while `hold` packets were held";
-    count MOVED = "moved", "entries of the table that changed their output";
+    count MOVED = "moved", "entries of the table that changed their output", in "entries";
     count HELD = "held", "packets that were held because their entry changed its output";
 }
 

@@ -21,7 +21,8 @@ use crate::text::{Align, Table};
 ///
 /// A network keeps its events in files beside its counters: started, reloaded, app failed, peer connected, link down
 /// and so on. The last 64 KiB of each network are always there, and those of the last 64 networks that have ended. A
-/// crash is noticed by the next run of the name, or by this command.
+/// crash is noticed by the next run of the name, or by this command; its time is that at which the process was last
+/// seen.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Names of the networks [default: all]

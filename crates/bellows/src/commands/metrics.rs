@@ -10,10 +10,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 
 use bellows_config::Registry;
-use bellows_metrics::{Collector, Format, reference};
+use bellows_metrics::{Build, Collector, Format, reference};
 use bellows_observe::TypeEntry;
 use bellows_serve::{Address, Request, Response, Routes, Server, StatusCode, Token};
-use bellows_sys::{atomic_file, way_out};
+use bellows_sys::atomic_file::{self, NotRegular};
+use bellows_sys::way_out;
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -49,6 +50,13 @@ pub struct Arguments {
     list: bool,
 }
 
+/// This program, as `--version` has it.
+const BUILD: Build = Build {
+    version: env!("CARGO_PKG_VERSION"),
+    revision: env!("BELLOWS_BUILT_FROM"),
+    features: env!("BELLOWS_FEATURES"),
+};
+
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         if self.list {
@@ -57,7 +65,7 @@ impl Execute for Arguments {
         }
         let registry = program.registry.clone();
         let mut collector =
-            Collector::new(move |kind| registry.get(kind).is_some_and(bellows_config::Entry::is_interface));
+            Collector::new(BUILD, move |kind| registry.get(kind).is_some_and(bellows_config::Entry::is_interface));
         match (self.listen, self.file) {
             (Some(address), _) => listen(collector, &address, self.token_file.as_deref())?,
             (None, Some(path)) => write(&mut collector, &path, self.every)?,
@@ -154,7 +162,9 @@ fn write(collector: &mut Collector, path: &Path, every: Option<bellows_config::D
         fails = written.is_err();
     }
     // Counters that nobody renews would look like those of a network that stands still.
-    let _ = fs::remove_file(path);
+    if fs::symlink_metadata(path).is_ok_and(|there| there.is_file()) {
+        let _ = fs::remove_file(path);
+    }
     Ok(())
 }
 
@@ -162,6 +172,10 @@ fn write(collector: &mut Collector, path: &Path, every: Option<bellows_config::D
 /// create files in the folder: their links are not followed.
 fn replace(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     let failed = |error: io::Error| {
+        if NotRegular::is_cause_of(&error) {
+            let help = "give the path of a file, or write into it with `bellows metrics > PATH`";
+            return CommandError::Usage(format!("cannot write {}: {error}; {help}", path.display()));
+        }
         let help = way_out(&error, "give a path in a folder that exists and is writable");
         CommandError::Failed(format!("cannot write {}: {error}; {help}", path.display()))
     };

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use bellows_inspect::events::keep_crash;
 use bellows_inspect::health::{Checkup, Health, checkup, health};
 use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
 use bellows_observe::{Observer, RuntimeDir};
@@ -208,11 +209,26 @@ fn named(names: &[String]) -> Result<Vec<RuntimeDir>, CommandError> {
     Ok(runtime_dirs)
 }
 
+/// The folders of this user's crashed networks, and whether each is the newest of its name.
+fn remains() -> impl Iterator<Item = (RuntimeDir, bool)> {
+    let newest = RuntimeDir::all().into_iter().map(|runtime_dir| (runtime_dir, true));
+    let all = newest.chain(RuntimeDir::post_mortems().into_iter().map(|runtime_dir| (runtime_dir, false)));
+    let own = all.filter(|(runtime_dir, _)| !runtime_dir.is_foreign());
+    own.filter(|(runtime_dir, _)| networks::state(runtime_dir) == State::Crashed)
+}
+
 fn clean() -> Result<(), CommandError> {
-    let runtime_dirs = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
-    let own = runtime_dirs.filter(|runtime_dir| !runtime_dir.is_foreign());
-    for runtime_dir in own.filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed) {
+    if remains().next().is_none() {
+        return Ok(());
+    }
+    // A run that takes one of the names would have its folder removed.
+    let _lock = RuntimeDir::lock_names().map_err(|error| CommandError::Failed(error.to_string()))?;
+    for (runtime_dir, is_newest) in remains() {
         let name = runtime_dir.name();
+        // The next run would tell of it, but has nothing left to tell of it by.
+        if is_newest && let Err(error) = keep_crash(&runtime_dir) {
+            terminal::warn(&format!("the events of `{name}` will not have its crash: {error}\n"));
+        }
         runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove `{name}`: {error}")))?;
         terminal::notice(&format!("removed the remains of `{name}`\n"));
     }

@@ -52,7 +52,8 @@ impl Execute for Arguments {
         };
         let failed = |error: &dyn std::fmt::Display| CommandError::Failed(error.to_string());
         let site = Arc::new(Site::new(options).map_err(|error| failed(&error))?);
-        let server = Server::listen(&self.listen).map_err(|error| failed(&error))?.with_token(token.clone());
+        let server = Server::listen(&self.listen).map_err(|error| CommandError::Usage(error.to_string()))?;
+        let server = server.with_token(token.clone());
         let address = server.address();
         let place = match (address.url(), &token) {
             // What is printed may end up in a log, and a token of a file is a lasting one.

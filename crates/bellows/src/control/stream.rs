@@ -117,9 +117,24 @@ fn watch_error(error: &WatchError, control: &Control) -> Answer {
     let near = nearest(name, known.iter().map(String::as_str)).filter(|_| is_comparable);
     let hint = match near {
         Some(near) => format!("; did you mean `{near}`?"),
-        None => format!("; there are {}", known.join(", ")),
+        None => format!("; there are {}", listed(name, &known)),
     };
     Reply::Refused { mistake: true, message: format!("error: {error}{hint}") }.into()
+}
+
+/// The maximum number of names in an error.
+const MAX_LISTED: usize = 8;
+
+/// The names that there are: of many those that contain the wanted one, or else the first.
+fn listed(wanted: &str, known: &[String]) -> String {
+    if known.len() <= MAX_LISTED {
+        return known.join(", ");
+    }
+    let alike: Vec<&str> = known.iter().map(String::as_str).filter(|name| name.contains(wanted)).collect();
+    let all = || known.iter().map(String::as_str).collect();
+    let mut shown: Vec<&str> = if alike.is_empty() { all() } else { alike };
+    shown.truncate(MAX_LISTED);
+    format!("{} and {} more, which `bellows show` lists", shown.join(", "), known.len() - shown.len())
 }
 
 fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
@@ -243,6 +258,19 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_lists_a_few_names() {
+        let links = |count: usize| (0..count).map(|link| format!("a{link}.o -> b.i")).collect::<Vec<_>>();
+        assert_eq!(listed("x", &links(2)), "a0.o -> b.i, a1.o -> b.i");
+        assert!(!listed("x", &links(MAX_LISTED)).contains("more"));
+        let few = listed("x", &links(60));
+        assert!(
+            few.starts_with("a0.o -> b.i, a1.o") && few.ends_with(" and 52 more, which `bellows show` lists"),
+            "{few}"
+        );
+        assert_eq!(listed("a59", &links(60)), "a59.o -> b.i and 59 more, which `bellows show` lists");
+    }
 
     #[test]
     fn a_client_that_does_not_read_ends_its_stream() {

@@ -241,9 +241,11 @@ static ENGINE: Form = Form {
             Integer,
             "last update of the counters that are not exact at any time: nanoseconds since the Unix epoch",
         ),
-        key("buffers", Integer, "packet buffers in the pool"),
+        key("buffers", Integer, "packet buffers in the pool, ordinary and large"),
         key("buffers_in_use", Integer, "packet buffers that hold packets"),
         key("buffers_lent", Integer, "packet buffers that ports have lent to the kernel"),
+        key("large_buffers", Integer, "large packet buffers in the pool"),
+        key("large_buffers_in_use", Integer, "large packet buffers that hold packets or are lent to the kernel"),
         key("sampled_breaths", Integer, "breaths in which calls were recorded, chosen at random, one in 256"),
         key(
             "alive",
@@ -611,7 +613,7 @@ static EVENT: Form = Form {
         key("level", Word(&["error", "warn", "info"]), "`error`, `warn` or `info`"),
         key("event", Text, "its name, one of [these](operating.md#events)"),
         key("message", Text, "the message, for people; perhaps several lines"),
-        key("pid", Integer, "the process that wrote it; null for `events-missing`").or_null(),
+        key("pid", Integer, "the process that wrote it, or the one that has crashed; null for `events-missing`").or_null(),
         key("fields", Map(&Any), "the fields that have a value"),
     ],
 };
@@ -940,7 +942,7 @@ static SHOWN_LATENCY: Form = Form {
     ],
 };
 
-static TIMES: Form = Form {
+pub(super) static TIMES: Form = Form {
     title: "Times",
     includes: &[&PERCENTILES],
     keys: &[

@@ -2,7 +2,7 @@
 
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, OrNull, Text, Word};
 use super::inspected::TRACE;
-use super::networks::{APP, COST, HEALTH, LINK, NETWORK, RELOAD};
+use super::networks::{APP, COST, HEALTH, LINK, NETWORK, RELOAD, TIMES};
 use super::states::{APP_STATUS, OBJECT_STATUS};
 use super::{Form, Section, key};
 
@@ -75,6 +75,14 @@ pub(super) static SECTIONS: &[Section] = &[
              `data-app`, the app's index; groups of links and their labels have `data-link`, an index of `links`.",
         ],
         whole: Some(Object(&PICTURE)),
+        parts: &[],
+        notes: &[],
+    },
+    Section {
+        heading: "`GET /api/durations`",
+        commands: &[],
+        text: &["`GET /api/durations?network=NAME&app=APP`: how long the calls of an app take."],
+        whole: Some(Object(&DURATIONS)),
         parts: &[],
         notes: &[],
     },
@@ -364,6 +372,16 @@ static PICTURE: Form = Form {
             List(&OrNull(&Integer)),
             "for each link of the picture its index in the network's links; null if it is not one of these",
         ),
+    ],
+};
+
+static DURATIONS: Form = Form {
+    title: "Durations of calls",
+    includes: &[],
+    keys: &[
+        key("app", Text, "the app"),
+        key("seconds", Decimal, "the time in which they were recorded"),
+        key("durations", Object(&TIMES), "its recorded calls that moved packets, of breaths chosen at random"),
     ],
 };
 

@@ -53,6 +53,8 @@ pub enum How {
     Says(&'static str),
     /// With further options, for a shorter time.
     With(&'static str),
+    /// With further options, if there is a release build, without which it would make one.
+    WithRelease(&'static str),
     /// It is a benchmark, and is run briefly: see `shortened`.
     Benchmark,
     /// It goes on until the end of the page, or until another command runs the same network file. It is at work as soon as
@@ -185,12 +187,14 @@ pub static FILTERING: Page = Page {
 
 pub static INSTALLING: Page = Page {
     name: "installing",
+    programs: &["cargo"],
     specials: &[
         // The folder of the build is that of the workspace, which has this release.
-        Special::new("cargo install", How::Ends(0))
+        Special::new("cargo install", How::WithRelease("--offline"))
             .before("export CARGO_INSTALL_ROOT=$PWD/installed\ncd \"$ROOT\"\n")
             .after("installed/bin/bellows --version"),
         Special::elsewhere("cargo xtask package", "a step of `cargo xtask test`", "xtask/src/package.rs", "step"),
+        Special::elsewhere("sudo apt", "changes the machine", "xtask/src/package.rs", "check"),
         Special::new("docker build", How::InContainer { more: "", says: "COMMIT bellows" }),
         Special::new("docker run", How::InContainer { more: "", says: "quickstart: all done" }),
     ],

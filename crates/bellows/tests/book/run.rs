@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_testkit::programs::{self, search_path};
-use bellows_testkit::skips::is_skipped;
+use bellows_testkit::skips::{is_skipped, skip};
 use bellows_testkit::wait::{PATIENCE, Watchdog, output};
 use bellows_testkit::{netns, page};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -44,10 +44,10 @@ pub fn page(test: &str, page: &Page) {
         return;
     }
     match page.place {
-        Place::Folder => run(page),
+        Place::Folder => run(test, page),
         Place::Namespaces if env::var_os(INSIDE).is_some() => {
             assert_eq!(std::process::id(), 1, "the first process of its namespaces");
-            run(page);
+            run(test, page);
         }
         Place::Namespaces => {
             if is_skipped(test, netns::missing(&["unshare", "setpriv", "mount"])) {
@@ -62,16 +62,26 @@ pub fn page(test: &str, page: &Page) {
     }
 }
 
-fn run(page: &Page) {
+fn run(test: &str, page: &Page) {
     let mut shell = Shell::new(page);
     for command in page::commands(&text(page.name)) {
         let special = page.special(&command);
         let place = format!("docs/{}.md:{}", page.name, command.line);
+        if special.is_some_and(|special| matches!(special.how, How::WithRelease(_))) && !has_release() {
+            skip(test, format!("{place}: there is no release build, which `{}` would make for minutes", command.text));
+            continue;
+        }
         let start = Instant::now();
         shell.step(&place, &command.text, special.unwrap_or(&Special::new("", How::Ends(0))));
         eprintln!("{place}: {:.1?}", start.elapsed());
     }
     shell.end();
+}
+
+/// Whether the workspace has a release build.
+fn has_release() -> bool {
+    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(target).join("release/bellows").exists()
 }
 
 /// The folder in which a page's commands run, and what goes on in the background.
@@ -230,7 +240,9 @@ impl Shell {
             }
             // Code 3 tells that a figure is undecided.
             How::Benchmark => drop(self.run(place, &line(&shortened(command)), &[0, 3])),
-            How::With(more) => drop(self.run(place, &line(&format!("{command} {more}")), &[0])),
+            How::With(more) | How::WithRelease(more) => {
+                drop(self.run(place, &line(&format!("{command} {more}")), &[0]));
+            }
             How::Serves(condition) => {
                 let file = network_file(command);
                 self.end_services(|service| file.is_some() && network_file(&service.command) == file);

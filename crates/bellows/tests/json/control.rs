@@ -351,11 +351,15 @@ fn try_look_ahead(running: &Running, found: &mut Found) {
     }
 }
 
-/// What a refusal lists between backquotes as what would have been right.
-fn expected(refusal: &Value) -> BTreeSet<String> {
+/// What a refusal lists, between these quotes and behind this word, as what would have been right.
+fn listed(refusal: &Value, word: &str, quote: char) -> BTreeSet<String> {
     let message = refusal["message"].as_str().unwrap_or_else(|| panic!("{refusal:#}"));
-    let (_, list) = message.split_once("expected").unwrap_or_else(|| panic!("no list in `{message}`"));
-    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    let (_, list) = message.split_once(word).unwrap_or_else(|| panic!("no list in `{message}`"));
+    list.split(quote).skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn expected(refusal: &Value) -> BTreeSet<String> {
+    listed(refusal, "expected", '`')
 }
 
 fn keys(title: &str) -> BTreeSet<String> {
@@ -406,5 +410,12 @@ fn no_request_takes_other_keys_than_its_form_has() {
         assert_eq!(known, keys(addressee.request), "{}", addressee.request);
         let answered = addressee.answers.iter().map(|(key, _)| (*key).to_owned());
         assert_eq!(known, answered.collect(), "{}", addressee.request);
+    }
+
+    // An `esp` shows nothing of a request that it refuses, because it could be a key; but always the form of all requests.
+    for request in [odd, json!({ "rekey": { "pair": "site", "inbound": {}, "?": 0 } })] {
+        let refusal = client.send(&json!({ "command": "object", "name": "near", "kind": "esp", "request": request }));
+        let both = &keys(ESP.request) | &keys("New keys");
+        assert_eq!(listed(&refusal, "it answers", '"'), both, "{}", ESP.request);
     }
 }

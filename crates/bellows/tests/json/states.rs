@@ -1,15 +1,15 @@
 //! The states of apps and shared objects.
 
-use bellows::forms::{Chapter, Found, all_forms};
+use bellows::forms::{Chapter, Found};
 use bellows_testkit::eventually;
 use bellows_testkit::netns::{self, End, Lab, connect};
 use bellows_testkit::skips::is_skipped;
 use serde_json::{Value, json};
 
-use crate::assert_met;
+use crate::support::Sandbox;
 use crate::support::examples::checkout;
 use crate::support::vhost::Network;
-use crate::support::{Sandbox, forms};
+use crate::{assert_keys_met, assert_met};
 
 /// All apps and shared objects with a status that need no privileges, but for ports. Both routers have one address.
 const STATES: &str = r#"
@@ -107,11 +107,7 @@ fn status<'a>(shown: &'a Value, name: &str) -> &'a Value {
 fn the_states_of_apps_and_shared_objects() {
     let sandbox = checkout(Sandbox::new());
     let mut found = Found::new();
-    let mut print = |words: &[&str]| {
-        let said = sandbox.bellows(words).fine();
-        forms::compare(words, &said.stdout, &mut found);
-        said.json()
-    };
+    let mut print = |words: &[&str]| sandbox.bellows_noting(words, &mut found).fine().json();
     let running = sandbox.start(&[&sandbox.write("states.toml", STATES)]);
     let has_some = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     eventually("what neighbours and peers say", || {
@@ -158,17 +154,12 @@ fn the_states_of_ports_at_interfaces_of_the_kernel() {
     let network = pairs.fold(sockets, |network, (from, to)| network.link(&format!("{from}.output -> {to}.input")));
     let running = sandbox.start(&[&sandbox.write("ports.toml", &network.text())]);
     let mut found = Found::new();
-    let words = ["show", "status", "--json"];
     eventually("ports that are up", || {
-        let said = sandbox.bellows(&words).fine();
-        forms::compare(&words, &said.stdout, &mut found);
-        let shown = said.json();
+        let shown = sandbox.bellows_noting(&["show", "status", "--json"], &mut found).fine().json();
         names.iter().all(|name| status(&shown, name)["state"] == json!("up"))
     });
     drop(running);
-    for form in all_forms().into_iter().filter(|form| OF_THE_KERNEL.contains(&form.title)) {
-        for (owner, key) in form.all_keys() {
-            assert!(found.contains(&(owner.title, key.name)), "no port has the key `{}` of {}", key.name, owner.title);
-        }
-    }
+    let forms = Chapter::States.forms().into_iter().filter(|form| OF_THE_KERNEL.contains(&form.title));
+    assert_keys_met(&forms.collect::<Vec<_>>(), &found, &[]);
+    assert!(found.contains(&LINK), "no port has a link");
 }

@@ -7,16 +7,9 @@ use bellows_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::assert_met;
+use crate::support::metrics::Server;
+use crate::support::site::{Answer, Site};
 use crate::support::{Sandbox, forms};
-use http::Server;
-use site::{Answer, Site};
-
-#[allow(dead_code, reason = "the tests of metrics use more of it")]
-#[path = "../metrics/http.rs"]
-mod http;
-#[allow(dead_code, reason = "the tests of the page use more of it")]
-#[path = "../web/site.rs"]
-mod site;
 
 /// Two workers, packets that are dropped, and a status of an app and of a shared object.
 const NETWORK: &str = r#"
@@ -64,6 +57,7 @@ fn what_the_page_is_answered() {
         "app?network=net&app=limit",
         "link?network=net&link=source.output%20-%3E%20limit.input",
         "picture?network=net",
+        "durations?network=net&app=limit",
         "status?network=net",
     ] {
         let request = format!("/api/{request}");

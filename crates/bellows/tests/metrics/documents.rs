@@ -71,6 +71,61 @@ fn examples_and_pages_name_metrics_that_there_are() {
     assert!(unknown.is_empty(), "docs/metrics.md names {unknown:?}");
 }
 
+/// What has the unit of a metric without its name at the beginning of the description.
+const WORDS_FOR_UNITS: [(&str, &[&str]); 6] = [
+    (
+        "packets",
+        &[
+            "frames",
+            "fragments",
+            "datagrams",
+            "segments",
+            "messages",
+            "errors",
+            "requests",
+            "questions",
+            "answers",
+            "announcements",
+            "keepalives",
+            "advertisements",
+            "solicitations",
+            "queries",
+            "reports",
+        ],
+    ),
+    ("bytes", &["memory"]),
+    ("seconds", &["time", "when", "duration:"]),
+    ("hertz", &["frequency"]),
+    ("reloads", &["configurations"]),
+    // A description that is the error's text.
+    ("errors", &["a", "an", "the"]),
+];
+
+/// A count of packets is the default of declarations, which one of something else forgets easily.
+#[test]
+fn descriptions_begin_with_what_the_unit_says() {
+    const ENDS: [&str; 24] = [
+        "that", "that,", "of", "with", "to", "from", "for", "in", "whose", "which", "while", "because", "by", "at",
+        "on", "if", "was", "were", "whether", "without", "such", "than", "longer", "behind",
+    ];
+    let printed = Sandbox::new().bellows(&["metrics", "--list"]).fine().stdout;
+    let mut checked = 0;
+    for row in printed.lines().filter(|line| line.starts_with("| `bellows_")) {
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let (name, unit, help) = (cells[0], cells[2].trim(), cells[4]);
+        if unit.is_empty() {
+            continue;
+        }
+        let last = unit.rsplit('_').next().unwrap();
+        let known = WORDS_FOR_UNITS.iter().find(|(known, _)| *known == unit).map_or(&[][..], |(_, words)| words);
+        let mut beginning = help.split([' ']).take_while(|word| !ENDS.contains(word));
+        let is_meant = |word: &str| word.trim_end_matches([',', ';']) == last || known.contains(&word);
+        assert!(beginning.any(is_meant), "{name} is a number of {unit}, and has the description \"{help}\"");
+        checked += 1;
+    }
+    assert!(checked > 150, "{checked}");
+}
+
 #[test]
 fn the_dashboard_is_whole() {
     let text = fs::read_to_string(root().join("examples/monitoring/dashboard.json")).unwrap();
@@ -96,6 +151,12 @@ fn the_dashboard_is_whole() {
         for target in targets {
             let expression = target["expr"].as_str().unwrap();
             assert!(expression.contains("bellows_") && expression.contains("$network"), "{expression}");
+            // Machines may have networks of the same name.
+            for group in expression.split("by (").skip(1) {
+                assert!(group.starts_with("instance, "), "{expression}");
+            }
+            let legend = target["legendFormat"].as_str().unwrap();
+            assert_eq!(legend.contains("{{network}}"), legend.contains("{{instance}}"), "{legend}");
             let balance =
                 |open: char, close: char| expression.matches(open).count() == expression.matches(close).count();
             assert!(balance('(', ')') && balance('{', '}') && balance('[', ']'), "{expression}");

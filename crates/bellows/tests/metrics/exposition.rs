@@ -9,7 +9,7 @@ use bellows_testkit::eventually;
 use bellows_testkit::wait::{Watchdog, output};
 use serde_json::Value;
 
-use crate::http::Server;
+use crate::support::metrics::{Server, get};
 use crate::support::{Running, Sandbox, Signal, signal};
 
 /// A network with drops of two kinds, a count and gauges of apps, and two workers.
@@ -81,6 +81,8 @@ pub fn assert_same(samples: &BTreeMap<String, f64>, shown: &Value) {
     same("bellows_pool_buffers", "", engine("buffers"));
     same("bellows_pool_buffers_in_use", "", engine("buffers_in_use"));
     same("bellows_pool_buffers_lent", "", engine("buffers_lent"));
+    same("bellows_pool_large_buffers", "", engine("large_buffers"));
+    same("bellows_pool_large_buffers_in_use", "", engine("large_buffers_in_use"));
     same("bellows_network_reloads_total", "", engine("reloads"));
     same("bellows_network_started_timestamp_seconds", "", engine("started") / 1e9);
     same("bellows_network_clock_hertz", "", number(&shown["ticks_per_second"]));
@@ -133,6 +135,7 @@ pub fn assert_same(samples: &BTreeMap<String, f64>, shown: &Value) {
             same(name, &labels, number(&app[key]));
         }
         same("bellows_app_failed", &labels, f64::from(u8::from(text("state") == "failed")));
+        same("bellows_app_degraded", &labels, 0.0);
         same("bellows_app_info", &format!("{labels},worker=\"{}\"", text("worker")), 1.0);
         let drops = app["drops"].as_object().unwrap();
         for (reason, count) in drops {
@@ -199,11 +202,49 @@ fn metrics_are_the_counters_of_a_network() {
     };
     assert!(ports("received_packets", "source", "source") > 1_000.0 && ports("sent_bytes", "end", "sink") > 0.0);
     assert!(!text.contains("port=\"copy\""));
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    let build = samples.keys().find(|name| name.starts_with("bellows_build_info")).unwrap();
+    let program = sandbox.bellows(&["--version"]).fine().stdout;
+    let (_, built) = program.trim_end().trim_end_matches(')').split_once(" (").unwrap();
+    let (revision, features) = built.split_once("; features: ").unwrap();
+    assert_eq!(*build, format!("bellows_build_info{{{version},revision=\"{revision}\",features=\"{features}\"}}"));
     // The process is stopped, and its counters can be read.
     assert_eq!(samples["bellows_network_up{network=\"busy\"}"], 1.0);
     assert_eq!(samples["bellows_network_health{network=\"busy\",state=\"stalled\"}"], 1.0);
     assert_eq!(samples["bellows_network_health{network=\"busy\",state=\"running\"}"], 0.0);
     running.signal(Signal::CONT);
+}
+
+/// Large buffers are a small part of the pool: their use is no part of it that anybody sees among all.
+#[test]
+fn large_buffers_have_metrics_of_their_own() {
+    const LARGE: &str = r#"
+links = ["source.output -> queue.input", "queue.output -> end.input"]
+[apps.source]
+app = "source"
+size = 9000
+rate = "10kpps"
+[apps.queue]
+app = "delay"
+time = "1h"
+[apps.end]
+app = "sink"
+"#;
+    let sandbox = Sandbox::new();
+    let running = sandbox.start(&[&sandbox.write("large.toml", LARGE)]);
+    let scraped = || samples(&sandbox.bellows(&["metrics"]).fine().stdout);
+    let of = |found: &BTreeMap<String, f64>, name: &str| found[&format!("bellows_pool_{name}{{network=\"large\"}}")];
+    eventually("all large buffers in use", || {
+        let found = scraped();
+        let [large, in_use] = ["large_buffers", "large_buffers_in_use"].map(|name| of(&found, name));
+        large > 0.0 && in_use == large && of(&found, "buffers_in_use") < 0.1 * of(&found, "buffers")
+    });
+    let shown = sandbox.bellows(&["show", "counters", "large"]).fine().stdout;
+    let told = sandbox.bellows(&["show", "large"]).fine().stdout;
+    assert!(told.contains("512 of 512 large ones taken"), "{told}");
+    assert!(shown.contains("large_buffers_in_use"), "{shown}");
+    running.signal(Signal::TERM);
+    running.wait();
 }
 
 #[test]
@@ -326,7 +367,7 @@ fn a_server_ends_by_a_signal_while_it_is_scraped() {
     let scraper = thread::spawn(move || {
         let mut scrapes = 0;
         while std::net::TcpStream::connect(&place).is_ok() {
-            let asked = std::panic::catch_unwind(|| crate::http::get(&place, "/metrics", ""));
+            let asked = std::panic::catch_unwind(|| get(&place, "/metrics", ""));
             if asked.is_err() {
                 break;
             }

@@ -4,11 +4,45 @@ use bellows_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::exposition::samples;
-use crate::http::{Answer, Server};
+use crate::support::metrics::{Answer, Server};
 use crate::support::{ENDLESS, IDLE, Sandbox, Signal};
 
 fn of(answer: &Answer) -> (u16, Value) {
     (answer.status, answer.json()["health"].clone())
+}
+
+#[test]
+fn an_app_is_degraded_while_its_problem_lasts() {
+    const FULL: &str = r#"
+links = ["source.output -> copy.input", "copy.a -> file.input", "copy.b -> end.input"]
+[apps.source]
+app = "source"
+size = 60
+rate = "1kpps"
+[apps.copy]
+app = "tee"
+[apps.file]
+app = "pcap-writer"
+path = "/dev/full"
+[apps.end]
+app = "sink"
+"#;
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("full.toml", FULL);
+    let running = sandbox.start(&[&network]);
+    let degraded = || samples(&sandbox.bellows(&["metrics"]).fine().stdout);
+    let of = |app: &str, kind: &str| format!("bellows_app_degraded{{network=\"full\",app=\"{app}\",type=\"{kind}\"}}");
+    eventually("the full disk", || degraded()[&of("file", "pcap-writer")] == 1.0);
+    let found = degraded();
+    assert_eq!((found[&of("copy", "tee")], found[&of("end", "sink")]), (0.0, 0.0));
+    assert_eq!(found["bellows_network_health{network=\"full\",state=\"degraded\"}"], 1.0);
+    let mended = FULL.replace("pcap-writer", "sink").replace("path = \"/dev/full\"", "");
+    sandbox.write("full.toml", &mended);
+    sandbox.bellows(&["reload", "full"]).fine();
+    eventually("running", || degraded()["bellows_network_health{network=\"full\",state=\"running\"}"] == 1.0);
+    assert_eq!(degraded()[&of("file", "sink")], 0.0);
+    running.signal(Signal::TERM);
+    running.wait();
 }
 
 #[test]

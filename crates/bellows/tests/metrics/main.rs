@@ -8,7 +8,7 @@ mod support;
 mod documents;
 mod exposition;
 mod health;
-mod http;
+mod hostile;
 mod peers;
 mod reloads;
 mod routers;

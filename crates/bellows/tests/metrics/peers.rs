@@ -15,7 +15,7 @@ use bellows_testkit::{eventually, scratch};
 use serde_json::Value;
 
 use crate::exposition::{BUSY, samples, stopped};
-use crate::http::{Server, get};
+use crate::support::metrics::{Server, get};
 use crate::support::{Sandbox, root};
 
 /// Runs a command with this text on its standard input.
@@ -199,15 +199,44 @@ fn the_rules_and_their_tests_hold() {
         let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
         assert!(said.status.success(), "{words:?}: {text}");
     }
-    // The tests can fail.
+}
+
+/// The rules with another expression for an alert.
+fn with_expression(rules: &str, alert: &str, expression: &str) -> String {
+    const KEY: &str = "        expr:";
+    let start = format!("      - alert: {alert}\n{KEY}");
+    let (before, rest) = rules.split_once(&start).unwrap_or_else(|| panic!("{alert} has no expression first"));
+    // The expression may have further lines, which are indented more than the next key.
+    let after = rest.split_inclusive('\n').skip(1).skip_while(|line| line.starts_with("         "));
+    format!("{before}{start} {expression}\n{}", after.collect::<String>())
+}
+
+#[test]
+fn an_alert_that_never_or_always_fires_fails_its_tests() {
+    const TEST: &str = "an_alert_that_never_or_always_fires_fails_its_tests";
+    if !has_program(TEST, "promtool") {
+        return;
+    }
+    let folder = root().join("examples/monitoring");
+    let [rules, tests] = ["rules.yml", "rules-test.yml"].map(|file| fs::read_to_string(folder.join(file)).unwrap());
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "{alerts:?}");
     let broken = scratch();
-    let rules = fs::read_to_string(folder.join("rules.yml")).unwrap();
-    let tests = fs::read_to_string(folder.join("rules-test.yml")).unwrap();
-    fs::write(broken.path().join("rules.yml"), rules.replace("ratio > 0.9", "ratio > 0.99")).unwrap();
     fs::write(broken.path().join("rules-test.yml"), tests).unwrap();
-    let mut command = Command::new("promtool");
-    let said = output(command.args(["test", "rules", "rules-test.yml"]).current_dir(broken.path())).unwrap();
-    assert!(!said.status.success());
+    let promtool = |words: &[&str]| {
+        let said = output(Command::new("promtool").args(words).current_dir(broken.path())).unwrap();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
+        (said.status.success(), text)
+    };
+    for alert in alerts {
+        for expression in ["vector(1) > 1", "vector(1)"] {
+            fs::write(broken.path().join("rules.yml"), with_expression(&rules, alert, expression)).unwrap();
+            let (is_valid, said) = promtool(&["check", "rules", "rules.yml"]);
+            assert!(is_valid, "{alert}: {said}");
+            let (succeeds, said) = promtool(&["test", "rules", "rules-test.yml"]);
+            assert!(!succeeds && said.contains(&format!("alertname: {alert},")), "{alert} as {expression}: {said}");
+        }
+    }
 }
 
 /// The value of a query, if it has one.

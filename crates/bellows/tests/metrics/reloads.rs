@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::exposition::samples;
-use crate::http::{Server, get};
 use crate::support::Sandbox;
+use crate::support::metrics::{Server, get};
 
 /// A chain of apps with these names.
 fn chain(names: &[&str]) -> String {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::exposition::samples;
-use crate::http::Server;
+use crate::support::metrics::Server;
 use crate::support::{Sandbox, Signal};
 
 const APPS: usize = 1_000;

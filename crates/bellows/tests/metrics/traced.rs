@@ -6,8 +6,8 @@ use bellows_testkit::programs::has_program;
 use bellows_testkit::wait::output;
 
 use crate::exposition::BUSY;
-use crate::http::get;
 use crate::strace::{assert_reads_only, traced};
+use crate::support::metrics::get;
 use crate::support::{Sandbox, Signal};
 
 #[test]

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use bellows_testkit::programs::{self, has_program};
-use bellows_testkit::skip;
 use bellows_testkit::skips::is_left_out;
 use bellows_testkit::wait::output;
+use bellows_testkit::{page, skip};
 
 use crate::support::{ENDLESS, Sandbox, root};
 
@@ -49,6 +49,13 @@ fn systemd_runs_reloads_watches_and_stops_a_network() {
     let unit = unit.replace("/usr/bin/bellows", "/test/bellows").replace("WatchdogSec=30s", "WatchdogSec=3s");
     sandbox.write("bellows@.service", &unit);
     sandbox.write("check.service", CHECK);
+    // The commands of the page for a running service.
+    let page = fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    let lines = page::commands(&page).into_iter().map(|command| command.text);
+    let lines: Vec<String> =
+        lines.filter(|line| ["systemctl", "journalctl"].contains(&&*page::words(line)[0])).collect();
+    assert!(lines.len() > 4, "{lines:?}");
+    sandbox.write("page.sh", &format!("set -eux\n{}\n", lines.join("\n")));
     let nspawn = |words: &[&str]| {
         let mut command = Command::new("systemd-nspawn");
         let folder = sandbox.path("");

@@ -42,6 +42,10 @@ wait_for "journalctl --quiet BELLOWS_EVENT=started BELLOWS_NETWORK=edge _SYSTEMD
 test "$(journalctl --quiet -o cat BELLOWS_EVENT=started | wc -l)" = 1
 journalctl --quiet -o json BELLOWS_EVENT=started | grep '"PRIORITY":"6"'
 
+# What the page says of services.
+sh /test/page.sh
+test "$(systemctl is-enabled bellows@edge)" = enabled
+
 # A network that does not breathe is killed by the watchdog, and starts anew.
 kill -STOP "$pid"
 wait_for 'bellows ps bellows/edge --probe; test "$?" = 11'

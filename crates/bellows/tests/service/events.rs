@@ -3,13 +3,17 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
 
+use bellows::forms::Found;
 use bellows_events::{ALL, EventInfo};
+use bellows_sys::clock;
 use bellows_testkit::eventually;
 use bellows_testkit::wait::Watchdog;
 use serde_json::{Value, json};
 
-use crate::support::{ENDLESS, Sandbox, Signal, root};
+use crate::support::{ENDLESS, Sandbox, Signal, forms, root};
 
 /// Whether an event is one that a busy machine causes.
 fn is_of_machine(event: &Value) -> bool {
@@ -119,7 +123,9 @@ impl Following {
     /// The next event that the machine does not cause.
     fn next(&mut self) -> Value {
         loop {
-            let event = serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap();
+            let line = self.lines.next().unwrap().unwrap();
+            forms::compare(&["events", "--json"], &line, &mut Found::new());
+            let event = serde_json::from_str(&line).unwrap();
             if !is_of_machine(&event) {
                 return event;
             }
@@ -149,7 +155,7 @@ fn a_follower_sees_later_networks_and_each_crash_once() {
     first.wait();
     // One that looks once deduces the same event.
     let seen = history(&sandbox, &["edge"]);
-    assert_eq!((names(&seen), &seen[1]["id"]), (vec!["started", "crashed"], &crashed["id"]));
+    assert_eq!((names(&seen), &seen[1]), (vec!["started", "crashed"], &crashed));
     // The next run of the name writes it, and the follower has it already.
     let second = sandbox.start(&[&network, "--name", "edge"]);
     let third = sandbox.start(&[&network, "--name", "core"]);
@@ -160,6 +166,95 @@ fn a_follower_sees_later_networks_and_each_crash_once() {
     second.wait().fine();
     assert_eq!([following.next(), following.next()].map(|event| event["event"].clone()), ["stopping", "stopped"]);
     drop(third);
+}
+
+/// The events `crashed` of a network, without the process that wrote them.
+fn crashes(sandbox: &Sandbox, words: &[&str]) -> Vec<Value> {
+    let mut events = history(sandbox, words);
+    events.retain(|event| event["event"] == "crashed");
+    events.iter_mut().for_each(|event| drop(event.as_object_mut().unwrap().remove("pid")));
+    events
+}
+
+/// Starts a network named `edge` and kills it when it has written that it has started. Returns its process.
+fn crash(sandbox: &Sandbox, network: &str) -> u32 {
+    let running = sandbox.start(&[network, "--name", "edge"]);
+    let has_started = |event: &Value| event["event"] == "started" && event["pid"] == json!(running.pid());
+    eventually("the event of the start", || history(sandbox, &["edge"]).last().is_some_and(has_started));
+    let pid = running.pid();
+    running.signal(Signal::KILL);
+    running.wait();
+    pid
+}
+
+#[test]
+fn a_crash_is_the_same_event_for_all_readers_and_the_next_run() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    let pid = crash(&sandbox, &network);
+    let end = clock::unix_ns();
+    let first = crashes(&sandbox, &["edge"]);
+    let started = history(&sandbox, &["edge"])[0]["time_ns"].as_u64().unwrap();
+    let time = first[0]["time_ns"].as_u64().unwrap();
+    assert!((started..=end).contains(&time), "{started} to {end}: {first:#?}");
+    assert_eq!(first[0]["message"], json!(format!("the process {pid} has ended without ending its run")));
+    assert_eq!(crashes(&sandbox, &["edge"]), first);
+    // It is an old one for those who ask for new ones.
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(history(&sandbox, &["--since", "100ms"]), Vec::<Value>::new());
+    let mut following = Following::start(&sandbox, &["--since", "0s"]);
+    let core = sandbox.start(&[&network, "--name", "core"]);
+    assert_eq!(following.next()["network"], "core");
+    drop((following, core));
+    let next = sandbox.start(&[&network, "--name", "edge"]);
+    assert_eq!(crashes(&sandbox, &["edge"]), first);
+    sandbox.bellows(&["stop", "edge"]).fine();
+    let said = next.wait().fine();
+    assert!(said.stderr.contains(first[0]["message"].as_str().unwrap()), "{said:#?}");
+    assert_eq!(crashes(&sandbox, &["edge"]), first);
+}
+
+#[test]
+fn a_crash_stays_in_the_history_when_its_remains_are_removed() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    crash(&sandbox, &network);
+    let first = history(&sandbox, &["edge"]);
+    sandbox.bellows(&["ps", "--clean"]).fine();
+    assert!(!sandbox.path("run/bellows/edge").exists());
+    assert_eq!((history(&sandbox, &["edge"]), names(&first)), (first.clone(), vec!["started", "crashed"]));
+    // The next runs have nothing to add.
+    crash(&sandbox, &network);
+    crash(&sandbox, &network);
+    let all = history(&sandbox, &["edge"]);
+    assert_eq!(names(&all), ["started", "crashed"].repeat(3));
+    // One is told of already, by the run after it.
+    sandbox.bellows(&["ps", "--clean"]).fine();
+    assert_eq!((history(&sandbox, &["edge"]), &all[..2]), (all.clone(), &first[..]));
+    sandbox.bellows(&["ps", "--clean"]).fine();
+    assert_eq!(history(&sandbox, &["edge"]), all);
+}
+
+/// Its process was last seen before the follower began.
+#[test]
+fn a_follower_sees_the_crash_of_a_network_that_stood_still() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    let stopped = sandbox.start(&[&network, "--name", "edge"]);
+    eventually("the event of the start", || names(&history(&sandbox, &["edge"])) == ["started"]);
+    stopped.signal(Signal::STOP);
+    let is_stopped = || sandbox.bellows(&["ps", "edge", "--json"]).fine().json()[0]["state"] == "stopped";
+    eventually("the process is stopped", is_stopped);
+    let begin = clock::unix_ns();
+    let mut following = Following::start(&sandbox, &["--since", "0s"]);
+    // Then it has looked at the other one, too.
+    let _core = sandbox.start(&[&network, "--name", "core"]);
+    assert_eq!(following.next()["network"], "core");
+    stopped.signal(Signal::KILL);
+    let crashed = following.next();
+    assert_eq!((&crashed["event"], &crashed["network"]), (&json!("crashed"), &json!("edge")), "{crashed:#}");
+    assert!(crashed["time_ns"].as_u64().unwrap() < begin, "{crashed:#}");
+    stopped.wait();
 }
 
 #[test]

@@ -1,33 +1,47 @@
 //! What commands print as JSON has the form that their reference says. Every command line of a test is compared.
 
-use bellows::forms::{Chapter, Found, FoundCases, Kind, Section, case_differences, differences, section};
+use bellows::forms::{Chapter, Found, FoundCases, Section, case_differences, differences, section};
 use serde_json::Value;
+
+/// Other names of commands.
+const ALIASES: [(&str, &str); 8] = [
+    ("list", "ps"),
+    ("ls", "ps"),
+    ("neigh", "neighbour"),
+    ("neighbor", "neighbour"),
+    ("r", "route"),
+    ("stats", "show"),
+    ("status", "show"),
+    ("validate", "check"),
+];
+
+/// The section about what a command prints, by any of its names.
+fn section_of_command(words: &[&str]) -> Option<&'static Section> {
+    let mut words = words.to_vec();
+    if let Some((_, name)) = ALIASES.iter().find(|(alias, _)| words.first() == Some(alias)) {
+        words[0] = name;
+    }
+    section(&words)
+}
 
 /// Fails the test if what a command printed differs from its reference. Notes the keys that it had.
 pub fn compare(words: &[&str], stdout: &str, found: &mut Found) {
     if !words.contains(&"--json") && !words.contains(&"-j") {
         return;
     }
-    let values: Vec<Value> = serde_json::Deserializer::from_str(stdout).into_iter().map_while(Result::ok).collect();
-    let Some(section) = section(words).filter(|_| !values.is_empty()) else {
-        assert!(values.is_empty(), "the reference has no section about `bellows {}`", words.join(" "));
-        return;
-    };
-    let heading = section.heading;
-    let kind = section.whole.unwrap_or_else(|| panic!("the reference has nothing in {heading}"));
+    let command = words.join(" ");
+    let values = serde_json::Deserializer::from_str(stdout).into_iter::<Value>();
     for value in values {
-        // `check` prints a list for several networks.
-        let values = match (kind, value) {
-            (Kind::Object(_), Value::Array(values)) => values,
-            (_, value) => vec![value],
-        };
-        for value in values {
-            let mut differences = differences(kind, &value, found);
-            if Chapter::Measured.sections().iter().any(|measured| measured.heading == heading) {
-                differences.extend(case_differences(&value, &mut FoundCases::new()));
-            }
-            assert!(differences.is_empty(), "{heading}, in crates/bellows/src/forms: {differences:#?} in {value:#}");
+        let value = value.unwrap_or_else(|error| panic!("{error} in what `bellows {command}` printed:\n{stdout}"));
+        let section = section_of_command(words);
+        let section = section.unwrap_or_else(|| panic!("the reference has no section about `bellows {command}`"));
+        let heading = section.heading;
+        let kind = section.whole.unwrap_or_else(|| panic!("the reference has nothing in {heading}"));
+        let mut differences = differences(kind, &value, found);
+        if Chapter::Measured.sections().iter().any(|measured| measured.heading == heading) {
+            differences.extend(case_differences(&value, &mut FoundCases::new()));
         }
+        assert!(differences.is_empty(), "{heading}, in crates/bellows/src/forms: {differences:#?} in {value:#}");
     }
 }
 

@@ -14,8 +14,8 @@ use bellows_testkit::programs::has_program;
 use bellows_testkit::wait::Watchdog;
 use serde_json::{Value, json};
 
-use crate::site::Site;
 use crate::strace::{assert_reads_only, traced};
+use crate::support::site::Site;
 use crate::support::{ENDLESS, IDLE, Sandbox, Signal};
 
 /// A network that has passed on all its packets, some of which it dropped, and lives on.
@@ -89,6 +89,13 @@ fn figures_are_those_of_the_commands() {
     assert_eq!(keys(&site.get("/api/status?network=done").json()), keys(&status));
     let timeline = site.get("/api/timeline?network=done").json();
     assert_eq!(keys(&timeline), keys(&sandbox.bellows(&["timeline", "done", "--json"]).fine().json()));
+    let recorded = sandbox.bellows(&["timeline", "done", "--all", "--json"]).fine().json();
+    let recorded = recorded["events"].as_array().unwrap();
+    let is_counted = |event: &&Value| event["app"] == "limit" && event["what"] == "call" && event["packets"] != 0;
+    // Without those of breaths that were recorded because they were slow.
+    let durations = site.get("/api/durations?network=done&app=limit").json();
+    let samples = durations["durations"]["samples"].as_u64().unwrap();
+    assert!(samples <= recorded.iter().filter(is_counted).count() as u64, "{durations:#}");
     let listed = site.get("/api/networks").json();
     let ps = sandbox.bellows(&["ps", "--json"]).fine().json();
     for key in ["name", "user", "state", "pid", "network", "schedule"] {
@@ -150,6 +157,11 @@ fn traces_and_captures_are_made_on_request() {
         ("/api/tap", tap(link, 1, 1.0, Some("tcp prot")), "`tcp prot` is wrong"),
         (
             "/api/trace",
+            json!({ "network": "endless", "count": 1, "seconds": 1, "app": "nobody" }),
+            "there is no app `nobody`",
+        ),
+        (
+            "/api/trace",
             json!({ "network": "endless", "count": 1_000_000, "seconds": 1 }),
             "give a number from 1 to 100",
         ),
@@ -163,6 +175,7 @@ fn traces_and_captures_are_made_on_request() {
             refused.status,
             refused.text()
         );
+        assert!(!refused.text().contains("error: "), "{}", refused.text());
     }
 }
 
@@ -254,8 +267,13 @@ fn arguments_that_would_open_the_page_are_refused() {
     let refused = sandbox.bellows(&["web", "--listen", "0.0.0.0:0", "--no-token"]);
     assert!(refused.code == Some(2) && refused.stderr.contains("leave out --no-token"), "{refused:#?}");
     let token = sandbox.write("token", "too short");
-    let refused = sandbox.bellows(&["web", "--token-file", &token]);
-    assert!(refused.code == Some(2), "{refused:#?}");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let folder = sandbox.path("").display().to_string();
+    for (path, why) in [(&token, "there is no token in "), (&folder, "is not a regular file")] {
+        let refused = sandbox.bellows(&["web", "--token-file", path]);
+        let names_it = refused.stderr.contains(path) && refused.stderr.contains(why);
+        assert!(refused.code == Some(2) && names_it && !refused.stderr.contains("chmod"), "{refused:#?}");
+    }
     let refused = sandbox.bellows(&["web", "--listen", "nowhere"]);
     assert!(refused.code == Some(2) && refused.stderr.contains("nowhere"), "{refused:#?}");
     let refused = sandbox.bellows(&["web", "--no-token", "--allow-changes"]);

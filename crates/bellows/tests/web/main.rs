@@ -3,7 +3,6 @@
 mod browser;
 mod data;
 mod page;
-mod site;
 
 #[path = "../support/strace.rs"]
 mod strace;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::browser::{Browser, PROGRAM};
 use crate::data::{DONE, at_rest};
-use crate::site::Site;
+use crate::support::site::Site;
 use crate::support::{ENDLESS, Sandbox, Signal};
 
 /// Keeps the screenshots in the folder that it names.
@@ -212,6 +212,10 @@ fn the_page_shows_what_show_prints() {
         let told = browser.value(&cells("#detail table[aria-label=\"Drops by reason\"]", 1));
         let expected: Vec<Value> = drops.iter().map(|(reason, packets)| json!([reason, separated(packets)])).collect();
         assert_eq!(told, json!(expected), "{name}");
+        browser.wait_for("document.querySelector('#detail').textContent.includes('Duration of its calls')");
+        let has_latency =
+            browser.value("document.querySelector('#detail').textContent.includes('Latency of all packets')");
+        assert_eq!(has_latency, json!(app["ended"] != 0), "{name}");
         browser.value("close()");
     }
     let dropped = shown["apps"][1]["drops"]["over_rate"].as_u64().unwrap();
@@ -228,6 +232,7 @@ fn the_page_shows_what_show_prints() {
             let wanted = format!("|{key}|{}", separated(value));
             assert!(facts.contains(&wanted), "{name}: {wanted} in {facts}");
         }
+        browser.wait_for("document.querySelector('#detail').textContent.includes('Latency of all packets')");
         browser.value("close()");
     }
     // The table of apps.

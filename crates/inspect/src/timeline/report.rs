@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use bellows_observe::Histogram;
 use bellows_observe::timeline::{Event, Track};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -86,6 +87,14 @@ impl Report {
         self.workers.iter().map(|worker| worker.history.breaths.len() as u64).sum()
     }
 
+    /// The durations of an app's calls that moved packets, in the breaths that were chosen at random.
+    pub fn durations(&self, app: &str) -> Histogram {
+        let breaths =
+            self.workers.iter().flat_map(|worker| &worker.history.breaths).filter(|breath| breath.is_sample());
+        let calls = breaths.flat_map(|breath| &breath.calls).filter(|call| &*call.app == app && call.packets > 0);
+        Histogram::of_times(calls.map(|call| call.nanos))
+    }
+
     /// The slowest breaths of all workers, in descending order.
     pub fn slowest(&self, most: usize) -> Vec<Of<'_, Slow>> {
         let of = |worker: &Worker| slowest(&worker.history, &worker.usual, most);
@@ -129,5 +138,39 @@ impl Report {
             value["events"] = json!(events);
         }
         value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bellows_observe::timeline::What;
+
+    use super::*;
+
+    #[test]
+    fn durations_are_those_of_calls_with_packets_in_sampled_breaths() {
+        let call = |start, duration, app: &str, packets| Event {
+            start,
+            duration,
+            what: What::Call { app: app.into(), entry: "push", packets },
+        };
+        let breath =
+            |start, duration, slow| Event { start, duration, what: What::Breath { every: 256, slow, caused: false } };
+        let events = vec![
+            call(100, 10, "filter", 4),
+            call(110, 900, "other", 4),
+            breath(100, 1_000, false),
+            call(2_000, 3, "filter", 0),
+            breath(2_000, 10, false),
+            call(3_000, 5_000, "filter", 4),
+            breath(3_000, 6_000, true),
+            call(10_000, 12, "filter", 1),
+            breath(10_000, 20, false),
+        ];
+        let tracks = vec![Track { worker: "main".to_owned(), events }];
+        let report = Report::of("net".to_owned(), "ada".to_owned(), State::Running, tracks, None);
+        let durations = report.durations("filter");
+        assert_eq!((durations.count(), durations.maximum), (2, 12), "{durations:?}");
+        assert_eq!(report.durations("nothing").count(), 0);
     }
 }
