@@ -31,7 +31,7 @@ fn assert_met(chapter: Chapter, found: &Found, in_other_tests: &[&str], rare: &[
     }
     for (title, name) in rare {
         let is_key = |form: &&Form| form.title == *title && form.keys.iter().any(|key| key.name == *name);
-        assert!(forms.iter().any(|form| is_key(form)), "there is no key `{name}` of {title}");
+        assert!(forms.iter().any(is_key), "there is no key `{name}` of {title}");
     }
     let forms: Vec<&Form> = forms.into_iter().filter(|form| !in_other_tests.contains(&form.title)).collect();
     assert_keys_met(&forms, found, rare);
