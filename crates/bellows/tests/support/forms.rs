@@ -26,7 +26,8 @@ fn section_of_command(words: &[&str]) -> Option<&'static Section> {
 
 /// Fails the test if what a command printed differs from its reference. Notes the keys that it had.
 pub fn compare(words: &[&str], stdout: &str, found: &mut Found) {
-    if !words.contains(&"--json") && !words.contains(&"-j") {
+    let has = |options: [&str; 2]| options.iter().any(|option| words.contains(option));
+    if !has(["--json", "-j"]) || has(["--help", "-h"]) {
         return;
     }
     let command = words.join(" ");
