@@ -144,7 +144,7 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
                 TaskError::failed(format!("{}: there is no part that `{command}` prints", path.display()))
             })?;
         }
-        let text = without_outer_links(&text, |_| false);
+        let text = without_links(&text, |target| target.starts_with("../"));
         let text = with_links(&text, |target| moved_link(&name, target, &moved).unwrap_or_else(|| target.to_owned()));
         write(&to, |to| fs::write(to, &text))?;
     }
@@ -177,21 +177,19 @@ fn write(to: &Path, work: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(
     fs::create_dir_all(folder).and_then(|()| work(to)).map_err(|error| cannot_write(to, &error))
 }
 
-/// A page in which links to files outside of its folder are the names of these files, but for those that are kept.
-pub fn without_outer_links(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
+/// A page in which links to these files are the names of the files.
+pub fn without_links(text: &str, is_outer: impl Fn(&str) -> bool) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("](../") {
-        let end = rest[at..].find(')').map(|end| at + end);
-        let (Some(start), Some(end), false) =
-            (rest[..at].rfind('['), end, end.is_some_and(|end| is_kept(&rest[at + "](../".len()..end])))
-        else {
+    while let Some(at) = rest.find("](") {
+        let end = rest[at..].find(')').map(|end| at + end).filter(|&end| is_outer(&rest[at + 2..end]));
+        let (Some(start), Some(end)) = (rest[..at].rfind('['), end) else {
             let (before, after) = rest.split_at(at + 1);
             result += before;
             rest = after;
             continue;
         };
-        let (words, target) = (&rest[start + 1..at], &rest[at + "](../".len()..end]);
+        let (words, target) = (&rest[start + 1..at], rest[at + 2..end].trim_start_matches("../"));
         // A picture of another folder would be missing.
         result += rest[..start].trim_end_matches('!');
         let target = target.split('#').next().unwrap_or(target);
@@ -300,10 +298,11 @@ mod tests {
         let page =
             "See [`x`](../crates/x) and [the unit](../a/b.service), [here](json.md#a), [that](../README.md#two).";
         let expected = "See `crates/x` and the unit (`a/b.service`), [here](json.md#a), that (`README.md`).";
-        assert_eq!(without_outer_links(page, |_| false), expected);
-        assert_eq!(without_outer_links("](../a ![x](../b.svg) y", |_| false), "](../a x (`b.svg`) y");
-        let kept = "See `crates/x` and [the unit](../a/b.service), [here](json.md#a), that (`README.md`).";
-        assert_eq!(without_outer_links(page, |target| target.starts_with("a/")), kept);
+        let is_outer = |target: &str| target.starts_with("../");
+        assert_eq!(without_links(page, is_outer), expected);
+        assert_eq!(without_links("](../a ![x](../b.svg) y", is_outer), "](../a x (`b.svg`) y");
+        let some = "See [`x`](../crates/x) and the unit (`a/b.service`), here (`json.md`), [that](../README.md#two).";
+        assert_eq!(without_links(page, |target| ["../a/b.service", "json.md#a"].contains(&target)), some);
     }
 
     #[test]

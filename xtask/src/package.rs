@@ -106,20 +106,24 @@ fn write_parts(program: &Path) -> Result<(), TaskError> {
     write(&["schema"], parts.join("bellows.schema.json"))?;
     let pages = parts.join("docs");
     fs::create_dir_all(&pages).map_err(|error| cannot_write(&pages, &error))?;
-    for path in files_below(Path::new("docs"))?.iter().filter(|path| path.extension() == Some(OsStr::new("md"))) {
+    let mut paths = files_below(Path::new("docs"))?;
+    paths.retain(|path| path.extension() == Some(OsStr::new("md")));
+    for path in paths.iter().map(PathBuf::as_path).chain([Path::new("README.md")]) {
         let text = fs::read_to_string(path)
             .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", path.display())))?;
-        let to = pages.join(path.file_name().unwrap_or_default());
-        fs::write(&to, book::without_outer_links(&text, is_installed)).map_err(|error| cannot_write(&to, &error))?;
+        let to = parts.join(path);
+        fs::write(&to, book::without_links(&text, is_left_out)).map_err(|error| cannot_write(&to, &error))?;
     }
     Ok(())
 }
 
-/// Whether the package has a file of the project beside the pages.
-fn is_installed(path: &str) -> bool {
-    let file = path.split('#').next().unwrap_or(path);
+/// Whether a link of a page leads to a file of the project that the package does not have.
+fn is_left_out(target: &str) -> bool {
+    let file = target.split('#').next().unwrap_or(target).trim_start_matches("../");
+    let is_page = file.starts_with("docs/") || !file.contains('/') && file.ends_with(".md");
     let is_example = file.starts_with("examples/") && Path::new(file).extension().is_some();
-    is_example || ["README.md", "CHANGELOG.md"].contains(&file)
+    let is_here = is_page && !["CONTRIBUTING.md", "SECURITY.md"].contains(&file);
+    !(file.is_empty() || file.contains("://") || file.starts_with("images/") || is_here || is_example)
 }
 
 /// Installs the package below a folder, runs what it installed, and removes it.

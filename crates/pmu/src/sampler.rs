@@ -90,6 +90,7 @@ impl Sampler {
 
     /// Starts to sample a thread of this process each time that it reads or writes one of these aligned words of its
     /// memory, of 8 bytes each: up to 4 on x86-64. There, a sample gives the instruction behind the access, exactly.
+    /// The first samples may be of the first words alone, because each word begins to be watched by itself.
     ///
     /// # Errors
     /// It does not exist, it is not permitted, or the processor cannot watch so many words.

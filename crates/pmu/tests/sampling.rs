@@ -109,7 +109,7 @@ fn each_use_of_a_watched_word_is_sampled_in_its_order() {
         let addresses = words.each_ref().map(|word| (&raw const word.0).addr());
         let mut sampler = Sampler::watch(receiver.recv().unwrap(), &addresses)?;
         let (mut seen, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(30));
-        while seen.len() < 20 && Instant::now() < deadline {
+        while seen.len() < 30 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
             sampler.take(|sample| seen.push(sample.instruction));
         }
@@ -118,8 +118,10 @@ fn each_use_of_a_watched_word_is_sampled_in_its_order() {
     match seen {
         Ok(seen) => {
             let here = use_both as *const () as u64;
+            // The first word may be watched alone for a while.
+            let first = seen.windows(2).position(|pair| pair[0] != pair[1]);
+            let seen = &seen[first.expect("the read and the write are different instructions")..];
             assert!(seen.len() >= 20 && seen.iter().all(|next| (here..here + 500).contains(next)), "{seen:x?}");
-            assert!(seen[0] != seen[1], "the read and the write are different instructions");
             assert!(seen.iter().zip(&seen[2..]).all(|(one, after_next)| one == after_next), "{seen:x?}");
         }
         Err(error @ (SampleError::NotPermitted { .. } | SampleError::Kernel { .. })) => {
