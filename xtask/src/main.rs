@@ -51,7 +51,7 @@ const TASKS: &[Task] = &[
         summary: "checks that a commit must pass: formatting, lints, dependencies, all tests",
         run: test::run,
     },
-    Task { name: "soak", summary: "before a release: long tests, memory check, all fuzz targets", run: soak::run },
+    Task { name: "soak", summary: "before a release: long tests, memory check, packages, all fuzz targets", run: soak::run },
     Task { name: "fmt", summary: "formats the code, also files that `cargo fmt` does not find", run: format::run },
     Task { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
@@ -93,8 +93,9 @@ Options:
                                       toolchain is installed) or valgrind; then --races
   test --races [--filter NAME]        whole runs with several workers, under ThreadSanitizer (if a nightly toolchain
                                       with rust-src is installed)
-  soak [--minutes N] [--filter NAME]  before a release: the tests in their long forms, the memory check, and N minutes
-                                      (30) of each fuzz target; with --filter only tests whose name contains NAME
+  soak [--minutes N] [--filter NAME]  before a release: the tests in their long forms, the memory check, two builds of
+                                      the package, the book, the first steps in a clean system, and N minutes (30) of
+                                      each fuzz target; with --filter only tests whose name contains NAME
   fresh [--user] [--quick] [--keep] [--suite NAME] [DIR]
                                       the README's two commands on a clean Debian system (as root)
   fresh --packages [--keep] [--suite NAME] [DIR]

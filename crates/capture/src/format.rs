@@ -9,7 +9,8 @@ pub struct Record<'a> {
     pub data: &'a [u8],
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub timestamp: u64,
-    /// Length of the packet on the wire; larger than `data.len()` if the capture truncated it.
+    /// Length of the packet on the wire; larger than `data.len()` if the capture truncated it. It may be smaller in a
+    /// damaged file, and is then that of the file, as for tcpdump; a writer makes it no smaller.
     pub original_length: u32,
     /// Index into [`Reader::interfaces`](crate::Reader::interfaces). Always 0 in pcap files.
     pub interface: u32,
