@@ -160,6 +160,6 @@ fn check(bytes: &[u8], offload: Offload) {
     assert_eq!((found.start(), found.checksum_offset(), found.end()), said);
     if offload.is_gso() {
         let whole = GsoPacket::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
-        assert_eq!(whole.header_len(), offload.header_length.into());
+        assert_eq!(whole.header_len(), usize::from(offload.header_length));
     }
 }
