@@ -51,7 +51,11 @@ const TASKS: &[Task] = &[
         summary: "checks that a commit must pass: formatting, lints, dependencies, all tests",
         run: test::run,
     },
-    Task { name: "soak", summary: "before a release: long tests, memory check, packages, all fuzz targets", run: soak::run },
+    Task {
+        name: "soak",
+        summary: "before a release: long tests, memory check, packages, all fuzz targets",
+        run: soak::run,
+    },
     Task { name: "fmt", summary: "formats the code, also files that `cargo fmt` does not find", run: format::run },
     Task { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
