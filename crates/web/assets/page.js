@@ -612,7 +612,7 @@ const panels = {
     built.asked = network;
     const shown = then => answer => { if (network === page.name) then(answer); };
     const latency = ask("api/latency", { network }).then(shown(times => {
-      const since = (times.cleared ? "since the counts were restarted" : "since the run began") + `, ${span(times.seconds)}`;
+      const since = counted(times);
       built.latency.replaceChildren(...histogram("Latency of packets, from source to end", times.latency, since));
       built.breath.replaceChildren(...histogram("Duration of breaths in which packets move", times.breath, since));
     }), () => {});
@@ -675,6 +675,9 @@ const run = async (button, result, text, work) => {
   }
   button.disabled = false;
 };
+
+/// Since when a report counts.
+const counted = ({ cleared, seconds }) => `since ${cleared ? "the counts were restarted" : "the run began"}, ${span(seconds)}`;
 
 /// A histogram of times: its classes joined to powers of two.
 const histogram = (title, times, since) => {
@@ -912,24 +915,24 @@ const showDetail = answer => {
     return;
   }
   if (chosen.kind === "link") showLink(answer, live, parts); else showApp(answer, live, parts);
-  showTimes(chosen, parts);
+  showTimes(chosen, answer, parts);
 };
 
 /// Histograms below an app: how long its calls take, and below one where packets end, and a link, how long packets take.
-const showTimes = async (chosen, parts) => {
+const showTimes = async (chosen, { app }, parts) => {
   const network = page.name;
   if (parts.asked || page.ticks - (parts.at ?? -9) < 3) return;
   parts.at = page.ticks;
   parts.asked = true;
   const of = (path, more = {}) => ask(path, { network, ...more }).catch(() => null);
   const [durations, latency] = await Promise.all([
-    chosen.kind === "app" ? of("api/durations", { app: chosen.name }) : null, chosen.kind === "link" || parts.isEnd ? of("api/latency") : null,
+    app ? of("api/durations", { app: chosen.name }) : null, !app || app.ended > 0 ? of("api/latency") : null,
   ]);
   parts.asked = false;
   if (chosen !== page.chosen) return;
   parts.times.replaceChildren(
     ...durations ? histogram("Duration of its calls", durations.durations, `in the last ${span(durations.seconds)}`) : [],
-    ...latency ? histogram("Latency of all packets of the network", latency.latency, (latency.cleared ? "since the counts were restarted" : "since the run began") + `, ${span(latency.seconds)}`) : []);
+    ...latency ? histogram("Latency of all packets of the network", latency.latency, counted(latency)) : []);
 };
 
 const showLink = ({ link, index, history }, live, parts) => {
@@ -946,7 +949,6 @@ const showLink = ({ link, index, history }, live, parts) => {
 };
 
 const showApp = ({ app, index, helps, rows, cleared, seconds, links, history }, live, parts) => {
-  parts.isEnd = app.ended > 0;
   const now = live.apps[index] || {};
   facts(parts.facts, [
     ["type", app.kind], ["state", app.state + (app.panics ? `, ${plural(app.panics, "panic")}` : "")], (live.workers || []).length > 1 && ["worker", app.worker],
@@ -957,7 +959,7 @@ const showApp = ({ app, index, helps, rows, cleared, seconds, links, history }, 
   figuresOf(history, ["received", "sent"], parts.traffic);
   figuresOf(history, ["clocks"], parts.cost);
   figuresOf(history, ["dropped"], parts.drops);
-  const since = (cleared ? "since the counts were restarted" : "since the run began") + `, ${span(seconds)}`;
+  const since = counted({ cleared, seconds });
   replace(parts.costs, [h("h3", {}, "Cost"), rows.length ? table("Cost", [["Entry"], ["Calls", true], ["Packets", true], ["Clocks/pkt", true], ["Pkts/call", true], ["Share", true]],
     rows.map(row => [row.entry, count(row.calls), (row.packets_estimated ? "~" : "") + known(row.packets, count), known(row.clocks_per_packet, figure), known(row.packets_per_call, figure), known(row.share, percent)]))
     : h("p", { class: "faint" }, "It has not been called."), h("p", { class: "faint hint" }, since)], JSON.stringify([rows, Math.round(seconds)]));

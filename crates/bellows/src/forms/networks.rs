@@ -589,7 +589,7 @@ static LISTED_NETWORK: Form = Form {
     ],
 };
 
-static PROBE: Form = Form {
+pub(super) static PROBE: Form = Form {
     title: "Probed network",
     includes: &[&HEALTH],
     keys: &[key("name", Text, "its name, as commands accept it"), key("user", Text, "its owner")],

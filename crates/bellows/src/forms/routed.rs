@@ -2,13 +2,13 @@
 
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, Text, Tuple, Word};
 use super::networks::NETWORK;
-use super::{Form, Section, key};
+use super::{Form, Key, Section, key};
 
 /// All sections, in the order of the reference.
 pub(super) static SECTIONS: &[Section] = &[
     Section {
         heading: "`bellows route show --json`",
-        commands: &["route", "route show", "route list", "route ls", "r", "r show", "r list", "r ls"],
+        commands: &["route", "route show", "route list", "route ls"],
         text: &["A route has the keys of `ip -j route`."],
         whole: Some(Object(&SHOWN_ROUTES)),
         parts: &[&DOMAIN, &ROUTE, &NEXT_HOP, &VIA],
@@ -16,7 +16,7 @@ pub(super) static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows route lookup --json`",
-        commands: &["route lookup", "route get", "r lookup", "r get"],
+        commands: &["route lookup", "route get"],
         text: &[],
         whole: Some(Object(&SHOWN_LOOK_UP)),
         parts: &[&LOOK_UP, &WAY, &COMPILED],
@@ -24,16 +24,7 @@ pub(super) static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows route add|append|replace|del --json`",
-        commands: &[
-            "route add",
-            "route append",
-            "route replace",
-            "route del",
-            "route delete",
-            "r add",
-            "r replace",
-            "r del",
-        ],
+        commands: &["route add", "route append", "route replace", "route del", "route delete"],
         text: &["The change of one route. A change that is not possible prints nothing to standard output."],
         whole: Some(Object(&CHANGED_ROUTE)),
         parts: &[&CHANGED, &LINE_ERROR],
@@ -68,7 +59,7 @@ pub(super) static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows route flush --json`",
-        commands: &["route flush", "r flush", "neighbour flush", "neigh flush", "neighbor flush"],
+        commands: &["route flush", "neighbour flush"],
         text: &["`bellows neighbour flush --json` prints the same."],
         whole: Some(Object(&FLUSHED)),
         parts: &[],
@@ -76,17 +67,7 @@ pub(super) static SECTIONS: &[Section] = &[
     },
     Section {
         heading: "`bellows show neighbours --json`",
-        commands: &[
-            "show neighbours",
-            "neighbour",
-            "neighbour show",
-            "neighbour list",
-            "neighbour ls",
-            "neigh",
-            "neigh show",
-            "neighbor",
-            "neighbor show",
-        ],
+        commands: &["show neighbours", "neighbour", "neighbour show", "neighbour list", "neighbour ls"],
         text: &["`bellows neighbour show --json` prints the same, of one routing domain."],
         whole: Some(Object(&SHOWN_NEIGHBOURS)),
         parts: &[&NEIGHBOURS, &NEIGHBOUR],
@@ -101,14 +82,6 @@ pub(super) static SECTIONS: &[Section] = &[
             "neighbour delete",
             "neighbour -f",
             "neighbour --file",
-            "neigh add",
-            "neigh replace",
-            "neigh del",
-            "neigh -f",
-            "neighbor add",
-            "neighbor replace",
-            "neighbor del",
-            "neighbor -f",
         ],
         text: &["With `-f FILE`, too. A change that is not possible prints nothing to standard output."],
         whole: Some(Object(&CHANGED_NEIGHBOURS)),
@@ -383,6 +356,15 @@ static NEIGHBOURS: Form = Form {
     ],
 };
 
+/// What a router knows of a neighbour.
+pub(super) const STATE_OF_NEIGHBOUR: Key = key(
+    "state",
+    Word(&["incomplete", "reachable", "delay", "probe", "failed", "permanent"]),
+    "`incomplete` (it was asked, and has not answered yet), `reachable`, `delay` (its Ethernet address is known, but \
+             not whether it receives what is sent there: it is asked soon), `probe` (it is asked again), `failed` (a next \
+             hop of a route with several ways that does not answer) or `permanent` (somebody has entered it)",
+);
+
 pub(super) static NEIGHBOUR: Form = Form {
     title: "Neighbour",
     includes: &[],
@@ -390,13 +372,7 @@ pub(super) static NEIGHBOUR: Form = Form {
         key("address", Text, "the IP address"),
         key("interface", Text, "the interface on whose link it is"),
         key("mac", Text, "the Ethernet address; null if it is not known").or_null(),
-        key(
-            "state",
-            Word(&["incomplete", "reachable", "delay", "probe", "failed", "permanent"]),
-            "`incomplete` (it was asked, and has not answered yet), `reachable`, `delay` (its Ethernet address is known, but \
-             not whether it receives what is sent there: it is asked soon), `probe` (it is asked again), `failed` (a next \
-             hop of a route with several ways that does not answer) or `permanent` (somebody has entered it)",
-        ),
+        STATE_OF_NEIGHBOUR,
         key(
             "age_seconds",
             Integer,
@@ -542,8 +518,8 @@ static REKEYED: Form = Form {
     includes: &[],
     keys: &[
         key("pair", Text, "the name of the pair"),
-        key("inbound", Integer, "the new SPI of this direction; null if it stays").or_null(),
-        key("outbound", Integer, "the new SPI of this direction; null if it stays").or_null(),
+        key("inbound", Integer, "the new SPI for receiving; null if it stays").or_null(),
+        key("outbound", Integer, "the new SPI for sending; null if it stays").or_null(),
     ],
 };
 

@@ -2,7 +2,7 @@
 
 use super::Kind::{Flag, Integer, List, Map, Object, Status, Text, Word};
 use super::networks::NETWORK;
-use super::routed::ESP_PAIR;
+use super::routed::{ESP_PAIR, STATE_OF_NEIGHBOUR};
 use super::{Form, Section, key};
 
 /// All sections, in the order of the reference.
@@ -630,13 +630,7 @@ static RESOLVED: Form = Form {
     keys: &[
         key("interface", Text, "the interface on whose link it is"),
         key("address", Text, "its IP address"),
-        key(
-            "state",
-            Word(&["incomplete", "reachable", "delay", "probe", "failed", "permanent"]),
-            "`incomplete` (it was asked, and has not answered yet), `reachable`, `delay` (its Ethernet \
-             address is known, but not whether it receives what is sent there: it is asked soon), `probe` (it is asked again), `failed` (a next hop of a route with several ways \
-             that does not answer) or `permanent` (somebody has entered it)",
-        ),
+        STATE_OF_NEIGHBOUR,
         key("mac", Text, "its Ethernet address; null if it is not known").or_null(),
         key("age_seconds", Integer, "seconds since the state or the Ethernet address was another one"),
         key("waiting", Integer, "packets that wait for it"),

@@ -2,7 +2,7 @@
 
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, OrNull, Text, Word};
 use super::inspected::TRACE;
-use super::networks::{APP, COST, HEALTH, LINK, NETWORK, RELOAD, TIMES};
+use super::networks::{APP, COST, LINK, NETWORK, PROBE, RELOAD, TIMES};
 use super::states::{APP_STATUS, OBJECT_STATUS};
 use super::{Form, Section, key};
 
@@ -112,8 +112,8 @@ pub(super) static SECTIONS: &[Section] = &[
         heading: "`POST /api/change`",
         commands: &[],
         text: &[
-            "Only with `--allow-changes`. The body: `change`, which is `clear` or `reload`, `network`, and for a reload if \
-             wanted `restart`, a list of apps.",
+            "Only with `--allow-changes`. The body: `change`, which is `clear` or `reload`, `network`, and optionally for a \
+             reload `restart`, a list of apps.",
         ],
         whole: Some(Object(&CHANGE)),
         parts: &[],
@@ -127,7 +127,7 @@ pub(super) static SECTIONS: &[Section] = &[
              [metrics and health](metrics.md#health) says.",
         ],
         whole: Some(Object(&MACHINE_HEALTH)),
-        parts: &[&NETWORK_HEALTH],
+        parts: &[],
         notes: &[],
     },
 ];
@@ -429,12 +429,6 @@ static MACHINE_HEALTH: Form = Form {
              is no network",
         )
         .or_null(),
-        key("networks", List(&Object(&NETWORK_HEALTH)), "the networks"),
+        key("networks", List(&Object(&PROBE)), "the networks"),
     ],
-};
-
-static NETWORK_HEALTH: Form = Form {
-    title: "Health of a network",
-    includes: &[&HEALTH],
-    keys: &[key("name", Text, "its name, as commands accept it"), key("user", Text, "its owner")],
 };

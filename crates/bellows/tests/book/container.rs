@@ -16,7 +16,7 @@ use bellows_testkit::wait::{eventually, output};
 
 use crate::pages::{How, Special};
 use crate::support::examples::checkout;
-use crate::support::{Sandbox, root};
+use crate::support::{ENDLESS, Sandbox, root};
 use crate::{PAGES, commands, text};
 
 /// What is `docker` and `podman` in the pages. Containers have the network of the process that starts them. A machine may
@@ -41,16 +41,6 @@ END
 [ $(stat -f -c %T "$here") = overlayfs ] && driver=vfs || driver=overlay
 export CONTAINERS_CONF=$here/containers.conf
 exec "$PODMAN" --root "$here/images" --runroot "$here/running" --storage-driver $driver "$command" "$@"
-"#;
-
-/// A network that runs until it is stopped.
-const ENDLESS: &str = r#"
-links = ["source.output -> end.input"]
-[apps.source]
-app = "source"
-rate = "1kpps"
-[apps.end]
-app = "sink"
 "#;
 
 /// What the commands need: git for the revision, Debian's image, and the interfaces of a bridge.

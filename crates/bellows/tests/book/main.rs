@@ -1,5 +1,5 @@
-//! The book, which is the pages in `docs/`: each command in their blocks of code is run, in its order, or stands in a
-//! list of exceptions with a reason. `first_steps.rs` runs the page for newcomers.
+//! The book, which is the pages in `docs/`: each command in their blocks of code is run, in its order, or by another
+//! test, with the reason. `first_steps.rs` runs the page for newcomers.
 
 mod container;
 mod pages;

@@ -139,7 +139,7 @@ const MAC_TABLE: Addressee = Addressee {
     answers: &[("addresses", "Answer with MAC addresses"), ("flush", "Answer to a flush of MAC addresses")],
 };
 
-const ESP: Addressee = Addressee { kind: "esp", request: "Request to `esp`", answers: &[("rekey", "Answer of `esp`")] };
+const ESP: Addressee = Addressee { kind: "esp", request: "Request to `esp`", answers: &[("rekey", "Rekeyed pair")] };
 
 fn form(title: &str) -> &'static Form {
     let forms = Chapter::ALL.into_iter().flat_map(Chapter::forms);

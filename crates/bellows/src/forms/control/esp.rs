@@ -1,6 +1,6 @@
 //! The requests that `esp` answers.
 
-use crate::forms::Kind::{Any, Integer, Map, Object, Text};
+use crate::forms::Kind::{Any, Map, Object, Text};
 use crate::forms::{Form, Section, key};
 
 /// The requests to `esp`, and its answers.
@@ -9,15 +9,12 @@ pub(super) const REQUESTS: Section = Section {
     commands: &[],
     text: &["An app `esp` answers requests for new keys, which are objects with this key:"],
     whole: Some(Object(&REQUEST)),
-    parts: &[&REKEY, &ANSWER],
-    notes: &[],
+    parts: &[&REKEY],
+    notes: &["The answer is what [`bellows esp rekey --json`](#bellows-esp-rekey---json) prints."],
 };
 
-static REQUEST: Form = Form {
-    title: "Request to `esp`",
-    includes: &[],
-    keys: &[key("rekey", Object(&REKEY), "gives a pair new keys ([answer](#answer-of-esp))")],
-};
+static REQUEST: Form =
+    Form { title: "Request to `esp`", includes: &[], keys: &[key("rekey", Object(&REKEY), "gives a pair new keys")] };
 
 static REKEY: Form = Form {
     title: "New keys",
@@ -32,15 +29,5 @@ static REKEY: Form = Form {
         )
         .or_absent(),
         key("outbound", Map(&Any), "the same for sending").or_absent(),
-    ],
-};
-
-static ANSWER: Form = Form {
-    title: "Answer of `esp`",
-    includes: &[],
-    keys: &[
-        key("pair", Text, "the name of the pair"),
-        key("inbound", Integer, "the new SPI for receiving; null if it stays").or_null(),
-        key("outbound", Integer, "the new SPI for sending; null if it stays").or_null(),
     ],
 };
