@@ -71,6 +71,7 @@ pub const FOR_TESTS: &[Tool] = &[
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
     Tool { programs: &["strace"], package: "strace", purpose: "the system calls of readers of counters" },
     Tool { programs: &["git"], package: "git", purpose: "campaigns that compare builds" },
+    Tool { programs: &["pkill"], package: "procps", purpose: "the ends of commands in pages" },
     Tool { programs: &["ssh"], package: "openssh-client", purpose: "the live page of another machine" },
     Tool {
         programs: &["/usr/lib/python3/dist-packages/asyncssh/__init__.py"],

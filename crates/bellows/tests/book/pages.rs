@@ -490,7 +490,7 @@ pub static VHOST_USER: Page = Page {
 pub static WEB: Page = Page {
     name: "web",
     place: Place::Namespaces,
-    programs: &["curl", "ssh", "/usr/lib/python3/dist-packages/asyncssh/__init__.py"],
+    programs: &["curl", "pkill", "ssh", "/usr/lib/python3/dist-packages/asyncssh/__init__.py"],
     set_up: "
 ip netns add here
 ip -n here link set lo up
