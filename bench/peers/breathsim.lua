@@ -12,7 +12,7 @@
 -- breath in processor time, which excludes other programs.
 --
 -- With `turns` it takes turns with other processes (`bellows breathsim --model`) by the protocol of
--- crates/lab/src/workers.rs: the idle breaths come first, then one turn per request, answered by a line of JSON with the
+-- crates/measure/lab/src/workers.rs: the idle breaths come first, then one turn per request, answered by a line of JSON with the
 -- duration of a breath.
 
 local ffi = require("ffi")

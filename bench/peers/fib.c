@@ -8,7 +8,7 @@
  *   next-NAME    for each address the number of its route, 4 bytes, all ones without a route
  * NAME is what the files keys-0, keys-1, … are counted by.
  *
- * Takes turns with other processes by the protocol of crates/lab/src/workers.rs: one turn per request, answered by a line
+ * Takes turns with other processes by the protocol of crates/measure/lab/src/workers.rs: one turn per request, answered by a line
  * of JSON with the clocks a look-up for each file of keys, in batches of 128, then the bytes of the table. At the end it
  * checks all results.
  *

@@ -3,7 +3,7 @@
  *
  *   filter libpcap|dpdk PROCESSOR EXPRESSION CAPTURE...
  *
- * Takes turns with other processes by the protocol of crates/lab/src/workers.rs: one turn per request, answered by a line
+ * Takes turns with other processes by the protocol of crates/measure/lab/src/workers.rs: one turn per request, answered by a line
  * of JSON with the clocks a packet for each capture of at least 8,192 packets, first with one vector of 128 packets and
  * then with 8,192 in flight. At the end it checks that both filters agree on every packet.
  *

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use bellows_esp::{
-    Algorithm, HEADER, Inbound, InboundSettings, Keys, MAX_TRAILER, Outbound, OutboundSettings, Spi, udp,
+    Algorithm, Cipher, HEADER, Inbound, InboundSettings, Keys, MAX_TRAILER, Outbound, OutboundSettings, Progress, Spi,
+    udp,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -20,16 +21,17 @@ fuzz_target!(|input: (u8, bool, u16, Vec<u8>, Vec<Arrival>)| {
     let spi = Spi::new(0x1234_5678).expect("not reserved");
     let mut last = u64::from(u32::MAX) - 40_000;
     let window = 32 + u32::from(window) % (4_096 - 31);
-    let settings = InboundSettings { is_extended, window, last_sequence: last, resync_after: 3, ..Default::default() };
-    let mut inbound = Inbound::new(spi, &keys, settings).expect("good settings");
+    let settings = InboundSettings { is_extended, window, resync_after: 3, ..Default::default() };
+    let mut inbound =
+        Inbound::with_cipher(spi, Cipher::new(&keys), settings, Progress::after(last)).expect("good settings");
     let _ = udp::classify(&strange);
     assert!(inbound.open(&mut strange).is_err(), "nobody has sealed this");
     let mut seen = BTreeSet::new();
     for (step, payload, change, cut) in arrivals {
         let number = last.saturating_add_signed(step.into());
         let number = if is_extended { number } else { number.min(u32::MAX.into()) };
-        let settings = OutboundSettings { is_extended, last_sequence: number - 1, ..Default::default() };
-        let mut outbound = Outbound::new(spi, &keys, settings);
+        let settings = OutboundSettings { is_extended, ..Default::default() };
+        let mut outbound = Outbound::with_cipher(spi, Cipher::new(&keys), settings, Progress::after(number - 1));
         let mut buffer = vec![0; HEADER + payload.len() + MAX_TRAILER];
         buffer[HEADER..HEADER + payload.len()].copy_from_slice(&payload);
         let esp = outbound.seal(&mut buffer, HEADER..HEADER + payload.len(), 4).expect("room and a number");

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bellows_adversary::{REGION, RingInput, START};
 use bellows_packet::{Offload, Packet, Vector, pool};
-use bellows_sys::mapping::SharedMapping;
-use bellows_sys::memfd;
+use bellows_ipc::mapping::SharedMapping;
+use bellows_ipc::memfd;
 use bellows_virtio::ring::{Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
 use bellows_virtio::{Memory, RegionSpec};
 use bellows_wire::offload::{GsoPacket, Kind, Transport};

@@ -131,12 +131,13 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
     let moved =
         PRINTED.iter().map(|printed| Moved::new(printed, &program)).collect::<Result<Vec<Moved>, TaskError>>()?;
     for path in files_below(Path::new(DOCS))? {
-        let to = sources.join(path.strip_prefix(DOCS).unwrap_or(&path));
+        let inner = path.strip_prefix(DOCS).unwrap_or(&path);
+        let to = sources.join(inner);
         if path.extension().is_none_or(|extension| extension != "md") {
             write(&to, |to| fs::copy(&path, to).map(drop))?;
             continue;
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = inner.to_string_lossy();
         let mut text = read(&path)?;
         for printed in PRINTED.iter().filter(|printed| printed.page == name) {
             let command = printed.command();
@@ -144,8 +145,7 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
                 TaskError::failed(format!("{}: there is no part that `{command}` prints", path.display()))
             })?;
         }
-        let text = without_links(&text, |target| target.starts_with("../"));
-        let text = with_links(&text, |target| moved_link(&name, target, &moved).unwrap_or_else(|| target.to_owned()));
+        let text = in_book(&name, &text, &moved);
         write(&to, |to| fs::write(to, &text))?;
     }
     let mut summary = String::from("# Reference\n\n");
@@ -166,6 +166,17 @@ fn write_sources(sources: &Path) -> Result<(), TaskError> {
     }
     let text = text.replacen(REFERENCES, &format!("{summary}\n{REFERENCES}"), 1);
     write(&path, |to| fs::write(to, &text))
+}
+
+/// A page with the links that it has in the book: those to other files are names, and those to parts that have moved follow.
+fn in_book(page: &str, text: &str, moved: &[Moved]) -> String {
+    // From the page's folder to that of the book.
+    let up = "../".repeat(page.matches('/').count());
+    let text = without_links(text, |target| target.starts_with(&format!("{up}../")));
+    with_links(&text, |target| {
+        let inside = target.strip_prefix(&up).and_then(|target| moved_link(page, target, moved));
+        inside.map_or_else(|| target.to_owned(), |target| format!("{up}{target}"))
+    })
 }
 
 fn read(path: &Path) -> Result<String, TaskError> {
@@ -322,6 +333,11 @@ mod tests {
         let linked = |page: &str, target: &str| moved_link(page, target, &moved);
         assert_eq!(linked("a.md", "json.md#bellows-ps---json").as_deref(), Some("reference-json.md#bellows-ps---json"));
         assert_eq!((linked("a.md", "#bellows-ps---json"), linked("a.md", "json.md#the-socket")), (None, None));
+        let page =
+            "[a](../json.md#bellows-ps---json) [b](../json.md#the-socket) [c](fib.md#x) [d](../../crates/net/fib)";
+        let expected =
+            "[a](../reference-json.md#bellows-ps---json) [b](../json.md#the-socket) [c](fib.md#x) d (`crates/net/fib`)";
+        assert_eq!(in_book("design/engine.md", page, &moved), expected);
         assert_eq!(with_links("a [b](c) ](", |target| target.to_uppercase()), "a [b](C) ](");
     }
 
@@ -347,8 +363,8 @@ mod tests {
         assert!(summary.contains(REFERENCES));
         let linked: Vec<&str> =
             summary.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect();
-        for page in fs::read_dir("../docs").unwrap().map(|entry| entry.unwrap().path()) {
-            let name = page.file_name().unwrap().to_str().unwrap();
+        for page in files_below(Path::new("../docs")).ok().unwrap() {
+            let name = page.strip_prefix("../docs").unwrap().to_str().unwrap();
             if name.ends_with(".md") && name != "SUMMARY.md" {
                 assert_eq!(linked.iter().filter(|target| **target == name).count(), 1, "{name} in docs/SUMMARY.md");
             }

@@ -33,6 +33,9 @@ pub fn run(report: &mut Report) {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
+    use std::path::PathBuf;
+
+    use bellows_testkit::tree::{self, root};
 
     use super::*;
 
@@ -197,8 +200,9 @@ mod tests {
     }
 
     fn members() -> Vec<String> {
-        let folders = fs::read_dir("../crates").expect("the crates").map(|entry| entry.expect("an entry").file_name());
-        let crates = folders.map(|name| format!("crates/{}/Cargo.toml", name.to_string_lossy()));
+        let relative =
+            |folder: PathBuf| folder.strip_prefix(root()).expect("a crate of the tree").display().to_string();
+        let crates = tree::crates().into_iter().map(|folder| format!("{}/Cargo.toml", relative(folder)));
         crates.chain(["xtask/Cargo.toml".into(), "examples/custom-app/Cargo.toml".into()]).collect()
     }
 

@@ -37,13 +37,13 @@ struct Seeds {
     endings: &'static [&'static str],
 }
 
-const CAPTURES: &[&str] = &["examples/captures", "crates/capture/tests/captures", "../shared/captures"];
+const CAPTURES: &[&str] = &["examples/captures", "crates/base/capture/tests/captures", "../shared/captures"];
 
 const SEEDS: &[Seeds] = &[
     Seeds { target: "capture_read", folders: CAPTURES, endings: &[".pcap", ".pcapng"] },
     Seeds { target: "router_graph", folders: CAPTURES, endings: &[".pcap", ".pcapng"] },
     Seeds { target: "config_parse", folders: &["examples"], endings: &[".toml"] },
-    Seeds { target: "filter_parse", folders: &["crates/filter/tests/seeds"], endings: &[".txt"] },
+    Seeds { target: "filter_parse", folders: &["crates/net/filter/tests/seeds"], endings: &[".txt"] },
 ];
 
 /// Maximum length of a seed: libFuzzer learns little from longer ones and slowly.

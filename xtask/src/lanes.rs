@@ -19,14 +19,12 @@ use crate::programs::Program;
 /// The programs with which the second lane begins, in this order, each with what it waits for.
 const WAITING: &[(&str, &str)] = &[
     ("bellows/interfaces", "guests, routing daemons, and timers of protocols"),
-    ("bellows/hangs", "networks that do not answer"),
+    ("bellows/own_apps", "networks that do not answer"),
 ];
 
 /// The programs that run alone, each with what others would disturb.
 const MEASURING: &[(&str, &str)] = &[
-    ("bellows/advice", "verdicts about apps that wait for memory"),
-    ("bellows/bench", "figures of all benchmarks"),
-    ("bellows/breathsim", "figures beside those of a program in Lua"),
+    ("bellows/measure", "figures of all benchmarks, and verdicts about apps that wait for memory"),
     ("bellows/web", "the times of frames in a browser"),
     ("queue/queue", "the time that two workers take, beside that of one"),
     ("serve/hostile", "the time of an answer while another one waits"),
@@ -245,11 +243,11 @@ fn family(pid: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
-    use std::path::Path;
 
     use bellows_testkit::eventually;
 
     use super::*;
+    use crate::programs;
 
     /// A program that runs a script.
     fn script(name: &str, script: &str) -> Program {
@@ -272,22 +270,20 @@ mod tests {
 
     #[test]
     fn the_named_programs_are_there() {
+        let all = programs::in_workspace().ok().unwrap();
         for (name, _) in WAITING.iter().chain(MEASURING) {
-            let (package, target) = name.split_once('/').unwrap();
-            let folder = if package == "xtask" { "tests".to_owned() } else { format!("../crates/{package}/tests") };
-            let files = [format!("{folder}/{target}.rs"), format!("{folder}/{target}/main.rs")];
-            assert!(files.iter().any(|file| Path::new(file).is_file()), "{name}: there is no test program in {folder}");
+            assert!(all.iter().any(|known| known == name), "there is no test program {name}");
         }
     }
 
     #[test]
     fn each_lane_begins_with_its_own_programs_and_takes_those_of_the_other() {
-        let programs = ["x/1", "bellows/bench", "x/2", "bellows/interfaces", "x/3"];
+        let programs = ["x/1", "bellows/measure", "x/2", "bellows/interfaces", "x/3"];
         let all = || programs.iter().map(|name| script(name, "")).collect::<Vec<_>>();
         let (mut plan, measuring) = Plan::of(all());
         assert_eq!(names(&plan.ordinary), ["x/1", "x/2", "x/3"]);
         assert_eq!(names(&plan.waiting), ["bellows/interfaces"]);
-        assert_eq!(names(&measuring), ["bellows/bench"]);
+        assert_eq!(names(&measuring), ["bellows/measure"]);
         let mut take = |lanes: &[Lane]| -> Vec<String> {
             lanes.iter().filter_map(|lane| plan.next(*lane)).map(|program| program.name).collect()
         };
@@ -311,14 +307,14 @@ mod tests {
         };
         let measuring = format!("cd {}; test -e one-ended && test -e two-ended", folder.path().display());
         let programs = vec![
-            script("bellows/bench", &measuring),
+            script("bellows/measure", &measuring),
             script("x/ordinary", &meet("one", "two")),
             script("bellows/interfaces", &meet("two", "one")),
         ];
         let (shown, verdict) = shown(programs);
         assert_eq!(verdict, Ok(()), "{shown:?}");
         assert_eq!(shown.len(), 6);
-        assert_eq!(shown[4], "    Starting bellows/bench\n");
+        assert_eq!(shown[4], "    Starting bellows/measure\n");
     }
 
     #[test]

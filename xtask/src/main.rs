@@ -8,6 +8,8 @@ mod book;
 mod capture_check;
 mod commands;
 mod deny;
+mod docs;
+mod fast;
 mod format;
 mod fresh;
 mod fuzz;
@@ -57,6 +59,7 @@ const TASKS: &[Task] = &[
         run: soak::run,
     },
     Task { name: "fmt", summary: "formats the code, also files that `cargo fmt` does not find", run: format::run },
+    Task { name: "docs", summary: "writes the parts of pages that come from the code", run: docs::run },
     Task { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
     Task {
@@ -92,7 +95,8 @@ Options:
 
   test [--filter NAME]                formatting, lints, documentation, dependencies, oldest Rust, release build, and
                                       every test
-  test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
+  test --quick [--filter NAME]        the same without guests, other programs' drivers, package and book
+  test --fast [--filter NAME]         unit tests, property tests and the command line: two minutes once built
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (if a nightly
                                       toolchain is installed) or valgrind; then --races
   test --races [--filter NAME]        whole runs with several workers, under ThreadSanitizer (if a nightly toolchain
@@ -108,6 +112,8 @@ Options:
                                       install the Debian package on a clean system, and do what docs/first-steps.md
                                       says (as root)
   fmt                                 format the code, including the files that a macro lists
+  docs                                write the lists of commands, keys, metrics, events, crates and apps into their
+                                      pages
   fuzz --list                         list the fuzz targets
   fuzz TARGET [--minutes N]           run one fuzz target, for N minutes (10)
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
@@ -268,7 +274,7 @@ mod tests {
     fn the_help_knows_every_task_of_the_documentation() {
         let mut pages =
             vec!["../README.md".into(), "../CONTRIBUTING.md".into(), "../SECURITY.md".into(), "README.md".into()];
-        for folder in ["../docs", "../examples"] {
+        for folder in ["../docs", "../docs/design", "../examples"] {
             let files = fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("it can be read").path());
             pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
         }

@@ -1,9 +1,9 @@
 //! `cargo xtask test --memcheck`: the tests of the crates with unsafe code, run under a memory checker, and tests with
 //! several threads under a race detector.
 
+use bellows_testkit::tree;
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::report::Report;
@@ -18,8 +18,7 @@ const PROPTEST_CASES: &str = "32";
 /// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers. A filter selects
 /// tests by a part of their names.
 pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
-    let crates = checked_crates(Path::new("crates"))
-        .map_err(|error| TaskError::failed(format!("cannot read the crates: {error}")))?;
+    let crates = checked_crates().map_err(|error| TaskError::failed(format!("cannot read the crates: {error}")))?;
     let triple = host_triple()?;
     let sanitizer = has_nightly();
     let mut tests = if sanitizer {
@@ -48,13 +47,12 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
 const ALSO_CHECKED: [&str; 2] = ["codemem", "pmu"];
 
 /// The checked crates: those that do not forbid unsafe code, and [`ALSO_CHECKED`].
-fn checked_crates(folder: &Path) -> io::Result<Vec<String>> {
+fn checked_crates() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let root = fs::read_to_string(entry.path().join("src/lib.rs"))?;
+    for folder in tree::crates() {
+        let root = fs::read_to_string(folder.join("src/lib.rs"))?;
         if !root.contains("#![forbid(unsafe_code)]") {
-            names.push(entry.file_name().to_string_lossy().into_owned());
+            names.extend(folder.file_name().map(|name| name.to_string_lossy().into_owned()));
         }
     }
     names.extend(ALSO_CHECKED.map(str::to_owned));
@@ -98,7 +96,7 @@ mod tests {
 
     #[test]
     fn crates_with_unsafe_code_are_checked_and_others_are_not() {
-        let crates = checked_crates(Path::new("../crates")).unwrap();
+        let crates = checked_crates().unwrap();
         for name in ["arena", "codemem", "engine", "packet", "pool", "sys", "virtio"] {
             assert!(crates.iter().any(|checked| checked == name), "{name} is not among {crates:?}");
         }

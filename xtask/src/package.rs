@@ -5,6 +5,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -104,7 +105,7 @@ fn write_parts(program: &Path) -> Result<(), TaskError> {
         write(&["completions", shell], completions.join(name))?;
     }
     write(&["schema"], parts.join("bellows.schema.json"))?;
-    let pages = parts.join("docs");
+    let pages = parts.join("docs/design");
     fs::create_dir_all(&pages).map_err(|error| cannot_write(&pages, &error))?;
     let mut paths = files_below(Path::new("docs"))?;
     paths.retain(|path| path.extension() == Some(OsStr::new("md")));
@@ -120,7 +121,8 @@ fn write_parts(program: &Path) -> Result<(), TaskError> {
 /// Whether a link of a page leads to a file of the project that the package does not have.
 fn is_left_out(target: &str) -> bool {
     let file = target.split('#').next().unwrap_or(target).trim_start_matches("../");
-    let is_page = file.starts_with("docs/") || !file.contains('/') && file.ends_with(".md");
+    let is_below = ["docs/", "design/"].iter().any(|folder| file.starts_with(folder));
+    let is_page = is_below || !file.contains('/') && file.ends_with(".md");
     let is_example = file.starts_with("examples/") && Path::new(file).extension().is_some();
     let is_here = is_page && !["CONTRIBUTING.md", "SECURITY.md"].contains(&file);
     !(file.is_empty() || file.contains("://") || file.starts_with("images/") || is_here || is_example)
@@ -176,6 +178,11 @@ fn check(package: &Path) -> Result<(), TaskError> {
         }
     }
     book::check_links(&root.join("usr/share/doc/bellows"))?;
+    let service = root.join("etc/bellows/service.conf");
+    let mode = fs::metadata(&service).map(|metadata| metadata.permissions().mode() & 0o7777);
+    if !mode.as_ref().is_ok_and(|mode| *mode == 0o644) {
+        return Err(TaskError::failed(format!("{}: mode 0644 is expected, not {mode:?}", service.display())));
+    }
     for page in ["usr/share/man/man1/bellows.1.gz", "usr/share/man/man1/bellows-run.1.gz"] {
         if !root.join(page).is_file() {
             return Err(TaskError::failed(format!("the package has no {page}")));
@@ -228,8 +235,19 @@ mod tests {
     }
 
     #[test]
+    fn links_to_pages_and_examples_stay() {
+        for inside in ["docs/design.md", "design/fib.md#x", "../json.md", "../../examples/router.toml", "images/a.svg"]
+        {
+            assert!(!is_left_out(inside), "{inside}");
+        }
+        for outside in ["../../CONTRIBUTING.md#add-an-app", "../../crates/net/fib", "../crates/apps/apps/src/gre.rs"] {
+            assert!(is_left_out(outside), "{outside}");
+        }
+    }
+
+    #[test]
     fn all_files_of_the_package_are_in_the_tree_or_are_generated() {
-        let manifest = fs::read_to_string("../crates/bellows/Cargo.toml").unwrap();
+        let manifest = fs::read_to_string("../crates/cli/bellows/Cargo.toml").unwrap();
         let assets = manifest.split_once("assets = [").and_then(|(_, rest)| rest.split_once("\n]")).unwrap().0;
         let mut checked = 0;
         for source in assets.lines().filter_map(|line| line.split('"').nth(1)) {
@@ -237,7 +255,7 @@ mod tests {
                 continue;
             }
             // `*` stands for any file of the folder, or any of a kind.
-            let path = Path::new("../crates/bellows").join(source);
+            let path = Path::new("../crates/cli/bellows").join(source);
             let pattern = path.file_name().unwrap().to_str().unwrap();
             let kind = pattern.strip_prefix('*').unwrap_or(pattern);
             let files = fs::read_dir(path.parent().unwrap()).unwrap_or_else(|error| panic!("{source}: {error}"));

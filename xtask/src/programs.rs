@@ -6,6 +6,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::TaskError;
+use crate::commands::output;
+use crate::workspace::cargo;
+
 /// The options that make `cargo test` print what [`read`] reads, and run nothing.
 pub const BUILD_ONLY: [&str; 2] = ["--no-run", "--message-format=json-render-diagnostics"];
 
@@ -86,9 +90,31 @@ fn program(message: &Value) -> Option<((String, usize, String), Program)> {
     }
     command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_MANIFEST_PATH", manifest);
     command.env("CARGO_PKG_NAME", package).env("CARGO_PKG_VERSION", version);
-    let short = package.strip_prefix("bellows-").unwrap_or(package);
-    let program = Program { name: format!("{short}/{name}"), heading, selection, command };
+    let program = Program { name: self::name(package, name), heading, selection, command };
     Some(((package.to_owned(), kind, name.to_owned()), program))
+}
+
+/// The name of a target's program.
+fn name(package: &str, target: &str) -> String {
+    format!("{}/{target}", package.strip_prefix("bellows-").unwrap_or(package))
+}
+
+/// The names of the workspace's integration tests.
+///
+/// # Errors
+///
+/// Cargo cannot list the workspace.
+pub fn in_workspace() -> Result<Vec<String>, TaskError> {
+    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: Value =
+        serde_json::from_str(&metadata).map_err(|error| TaskError::failed(format!("cargo metadata: {error}")))?;
+    let mut names = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let tests = package["targets"].as_array().into_iter().flatten().filter(|target| target["kind"][0] == "test");
+        let targets = tests.filter_map(|target| target["name"].as_str());
+        names.extend(targets.map(|target| name(package["name"].as_str().unwrap_or_default(), target)));
+    }
+    Ok(names)
 }
 
 /// Whether a variable describes the package of a program that Cargo runs.
@@ -98,7 +124,7 @@ fn is_of_package(variable: &str) -> bool {
         .any(|prefix| variable.starts_with(prefix))
 }
 
-/// The name and version in the identification of a package: `path+file:///src/crates/wire#bellows-wire@0.1.0`, or
+/// The name and version in the identification of a package: `path+file:///src/crates/base/wire#bellows-wire@0.1.0`, or
 /// `path+file:///src/xtask#0.1.0` if the folder has the name of the package.
 fn package(id: &str) -> Option<(&str, &str)> {
     let (source, fragment) = id.split_once('#')?;
@@ -111,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    const WIRE: &str = "path+file:///src/crates/wire#bellows-wire@0.1.0";
+    const WIRE: &str = "path+file:///src/crates/base/wire#bellows-wire@0.1.0";
 
     /// A message about a test program of the package `wire`.
     fn artifact(package: &str, kind: &str, name: &str, source: &str) -> String {
@@ -173,10 +199,10 @@ mod tests {
         let programs = read(&artifact(WIRE, "test", "views", "tests/views.rs")).unwrap();
         let command = &programs[0].command;
         assert_eq!(command.get_program(), "/elsewhere/debug/deps/views-0123");
-        assert_eq!(command.get_current_dir(), Some(Path::new("/src/crates/wire")));
+        assert_eq!(command.get_current_dir(), Some(Path::new("/src/crates/base/wire")));
         for (name, value) in [
-            ("CARGO_MANIFEST_DIR", "/src/crates/wire"),
-            ("CARGO_MANIFEST_PATH", "/src/crates/wire/Cargo.toml"),
+            ("CARGO_MANIFEST_DIR", "/src/crates/base/wire"),
+            ("CARGO_MANIFEST_PATH", "/src/crates/base/wire/Cargo.toml"),
             ("CARGO_PKG_NAME", "bellows-wire"),
             ("CARGO_PKG_VERSION", "0.1.0"),
         ] {

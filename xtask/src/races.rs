@@ -12,13 +12,14 @@ use crate::TaskError;
 use crate::report::Report;
 use crate::workspace::{host_triple, target_dir};
 
-/// The tests with several threads of one engine, each with its package: whole `bellows run` processes, then engines.
-const PROGRAMS: [(&str, &[&str]); 5] = [
-    ("bellows", &["whole_runs"]),
-    ("bellows-apps", &["mac_table", "state_table"]),
-    ("bellows-engine", &["starvation", "workers"]),
-    ("bellows-pool", &["sharing"]),
-    ("bellows-ring", &["races"]),
+/// The tests with several threads of one engine, each with its package, and the module if it is not the whole program:
+/// whole `bellows run` processes, then engines.
+const PROGRAMS: [(&str, &[&str], Option<&str>); 5] = [
+    ("bellows", &["networks"], Some("whole_runs::")),
+    ("bellows-apps", &["mac_table", "state_table"], None),
+    ("bellows-engine", &["starvation", "workers"], None),
+    ("bellows-pool", &["sharing"], None),
+    ("bellows-ring", &["races"], None),
 ];
 
 /// Property tests run fewer cases here.
@@ -36,11 +37,11 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
     let triple = host_triple()?;
     let reports = reports();
     clear(&reports)?;
-    for (package, programs) in PROGRAMS {
+    for (package, programs, module) in PROGRAMS {
         let mut tests = thread_sanitizer(&triple);
         tests.args(["--package", package]);
         tests.args(programs.iter().flat_map(|program| ["--test", program]));
-        report.run(&format!("races {package}"), tests.args(filter));
+        report.run(&format!("races {package}"), tests.args(filter.or(module)));
     }
     report.step("race reports", || match found(&reports) {
         found if found.is_empty() => Ok(()),

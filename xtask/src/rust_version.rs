@@ -54,6 +54,7 @@ fn has_toolchain(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellows_testkit::tree;
 
     fn read(path: &str) -> String {
         fs::read_to_string(format!("../{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -78,8 +79,8 @@ mod tests {
             let minor = version.strip_prefix("1.");
             assert!(!named.is_empty() && named.iter().all(|named| *named == minor), "{page}: {named:?}, not {version}");
         }
-        for folder in fs::read_dir("../crates").expect("the crates") {
-            let path = folder.expect("an entry").path().join("Cargo.toml");
+        for folder in tree::crates() {
+            let path = folder.join("Cargo.toml");
             let text = fs::read_to_string(&path).expect("a manifest");
             assert!(text.contains("\nrust-version.workspace = true\n"), "{} states a Rust of its own", path.display());
         }

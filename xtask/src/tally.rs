@@ -150,12 +150,12 @@ test header::rejects ... FAILED
 test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 2 filtered out; finished in 0.07s
 error: test failed, to rerun pass `-p bellows-wire --lib`
      Running tests/counts.rs (target/debug/deps/counts-0123abc)
-thread 'main' panicked at crates/wire/tests/counts.rs:12:5:
+thread 'main' panicked at crates/base/wire/tests/counts.rs:12:5:
 error: test failed, to rerun pass `-p bellows-wire --test counts`
      Running tests/views.rs (target/debug/deps/views-0123abc)
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s
    Doc-tests bellows_wire
-test crates/wire/src/lib.rs - view (line 12) ... ignored
+test crates/base/wire/src/lib.rs - view (line 12) ... ignored
 test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 12.30s
 ";
         let mut tally = Tally::default();
@@ -175,7 +175,7 @@ test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fin
                 is_counted: true,
                 ignored_why: vec![
                     "header::slow: takes minutes".into(),
-                    "crates/wire/src/lib.rs - view (line 12): ignored".into()
+                    "crates/base/wire/src/lib.rs - view (line 12): ignored".into()
                 ],
                 ..Tally::default()
             }

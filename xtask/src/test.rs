@@ -6,14 +6,17 @@ use std::process::Command;
 use crate::programs::{self, Program};
 use crate::report::Report;
 use crate::tools;
-use crate::workspace::{cargo, has_crate};
-use crate::{TaskError, book, deny, format, guest_kernel, memcheck, package, races, rust_version};
+use crate::workspace::cargo;
+use crate::{TaskError, book, deny, fast, format, guest_kernel, memcheck, package, races, rust_version};
 
 /// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
 
 /// Campaigns on several machines: tests have them, and the release build has not.
 const NATS: &str = "bellows/nats";
+
+/// How all tests are built.
+pub const TESTS: [&str; 4] = ["test", "--workspace", "--features", NATS];
 
 /// The options of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,6 +25,8 @@ struct Options {
     races: bool,
     /// Leave out guests and other programs' drivers.
     quick: bool,
+    /// Run only what takes at most two minutes once built.
+    fast: bool,
     /// Run only the tests whose name contains this.
     filter: Option<String>,
 }
@@ -35,6 +40,7 @@ impl Options {
                 "--memcheck" => options.memcheck = true,
                 "--races" => options.races = true,
                 "--quick" => options.quick = true,
+                "--fast" => options.fast = true,
                 "--filter" => {
                     let name =
                         words.next().ok_or_else(|| TaskError::usage("--filter needs a part of a test's name"))?;
@@ -43,8 +49,11 @@ impl Options {
                 other => return Err(TaskError::usage(format!("test: '{other}' is not an option"))),
             }
         }
-        if (options.memcheck || options.races) && options.quick {
-            return Err(TaskError::usage("--quick is for neither --memcheck nor --races: they have no guests"));
+        if (options.memcheck || options.races) && (options.quick || options.fast) {
+            return Err(TaskError::usage("neither --quick nor --fast can be combined with --memcheck or --races"));
+        }
+        if options.quick && options.fast {
+            return Err(TaskError::usage("--fast leaves out all that --quick leaves out, and more: give one of them"));
         }
         Ok(options)
     }
@@ -54,7 +63,7 @@ impl Options {
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
-    if options.quick {
+    if options.quick || options.fast {
         report.provide(tools::FOR_TESTS);
         report.leave_out_peers();
     } else {
@@ -71,14 +80,15 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         races::run(&mut report, options.filter.as_deref())?;
     } else if options.memcheck {
         memcheck::run(&mut report, options.filter.as_deref())?;
+    } else if options.fast {
+        report.run("formatting", &mut format::command(true));
+        fast_tests(&mut report, options.filter.as_deref())?;
     } else {
         if options.filter.is_none() {
             lint(&mut report);
         }
         // Command-line and end-to-end tests run the release build, as users do.
-        if has_crate("bellows") {
-            report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
-        }
+        report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
         tests(&mut report, options.filter.as_deref());
         if options.filter.is_none() {
             let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
@@ -99,26 +109,47 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 /// Builds all tests and runs those whose name contains the filter: those of programs, and the examples of the
 /// documentation.
 fn tests(report: &mut Report, filter: Option<&str>) {
-    const TESTS: [&str; 4] = ["test", "--workspace", "--features", NATS];
-    let Some(messages) = report.read("test build", without_lines(&TESTS).args(programs::BUILD_ONLY)) else { return };
-    match programs::read(&messages) {
-        Ok(mut programs) => {
-            let mut examples = without_lines(&TESTS);
-            examples.args(["--doc", "--no-fail-fast"]);
-            // First, because it takes long and keeps the processors busy while the other lane waits.
-            programs.insert(0, Program::of_cargo("examples", "--doc", examples));
-            for program in &mut programs {
-                program.command.args(filter);
-            }
-            report.run_programs("tests", programs);
-        }
-        Err(why) => report.step("tests", || Err(TaskError::failed(why))),
+    let Some(mut programs) = built(report, &[]) else { return };
+    let mut examples = without_lines(&TESTS);
+    examples.args(["--doc", "--no-fail-fast"]);
+    // First, because it takes long and keeps the processors busy while the other lane waits.
+    programs.insert(0, Program::of_cargo("examples", "--doc", examples));
+    run_programs(report, programs, filter);
+}
+
+/// The same for those of `--fast`.
+fn fast_tests(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
+    let Some(mut programs) = built(report, &fast::targets()?) else { return Ok(()) };
+    programs.retain(|program| fast::why_left_out(&program.name).is_none());
+    run_programs(report, programs, filter);
+    for (name, why) in fast::LEFT_OUT {
+        report.leave_out_step(name, &format!("{why}: not with --fast"));
     }
+    Ok(())
+}
+
+/// Builds tests, and returns their programs; `None` if it fails.
+fn built(report: &mut Report, targets: &[String]) -> Option<Vec<Program>> {
+    let messages = report.read("test build", without_lines(&TESTS).args(targets).args(programs::BUILD_ONLY))?;
+    match programs::read(&messages) {
+        Ok(programs) => Some(programs),
+        Err(why) => {
+            report.step("tests", || Err(TaskError::failed(why)));
+            None
+        }
+    }
+}
+
+fn run_programs(report: &mut Report, mut programs: Vec<Program>, filter: Option<&str>) {
+    for program in &mut programs {
+        program.command.args(filter);
+    }
+    report.run_programs("tests", programs);
 }
 
 /// A command of Cargo's that builds without source lines: they take a third of the time. A panic names its line in any
 /// case, and `cargo test` alone builds with them.
-fn without_lines(arguments: &[&str]) -> Command {
+pub fn without_lines(arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     command
@@ -154,13 +185,19 @@ mod tests {
         assert_eq!(parse(&["--memcheck", "--filter", "ring"]).ok().as_ref(), Some(&both));
         assert_eq!(parse(&["--filter", "ring", "--memcheck"]).ok(), Some(both));
         assert_eq!(parse(&["--quick"]).ok(), Some(quick));
+        assert_eq!(parse(&["--fast"]).ok(), Some(Options { fast: true, ..Options::default() }));
     }
 
     #[test]
     fn an_invalid_option_is_named() {
-        for words in
-            [&["--filter"] as &[&str], &["--memchek"], &["ring"], &["--quick", "--memcheck"], &["--races", "--quick"]]
-        {
+        for words in [
+            &["--filter"] as &[&str],
+            &["--memchek"],
+            &["ring"],
+            &["--quick", "--memcheck"],
+            &["--fast", "--races"],
+            &["--fast", "--quick"],
+        ] {
             let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");
         }

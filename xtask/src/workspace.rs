@@ -15,11 +15,6 @@ pub fn enter() -> Result<(), TaskError> {
         .map_err(|error| TaskError::failed(format!("cannot enter the workspace root {}: {error}", root.display())))
 }
 
-/// Whether the workspace has the crate `crates/NAME`.
-pub fn has_crate(name: &str) -> bool {
-    Path::new("crates").join(name).join("Cargo.toml").is_file()
-}
-
 /// Cargo's target folder.
 pub fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)

@@ -11,7 +11,7 @@ use crate::TaskError;
 const WIDTH: usize = 100;
 
 /// Folders with pages.
-const FOLDERS: &[&str] = &[".", "docs", "examples", "examples/custom-app", "xtask"];
+const FOLDERS: &[&str] = &[".", "docs", "docs/design", "examples", "examples/custom-app", "xtask"];
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {

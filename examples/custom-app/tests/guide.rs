@@ -13,6 +13,9 @@ const GUIDE: &str = "docs/writing-an-app.md";
 /// The file with the settings of debug builds, added to the guide's files.
 const SETTINGS: &str = "profile.toml";
 
+/// The name of the project, in the guide and here.
+const NAME: &str = "my-bellows";
+
 /// A network with the guide's other app, at a port that is free.
 const RECEIVER: &str = r#"
 links = ["receiver -> end"]
@@ -49,19 +52,32 @@ fn blocks() -> Vec<Block> {
     blocks.collect()
 }
 
-/// The guide's files in its layout, but with paths to this checkout of Bellows.
+/// The command `new`, in a folder.
+fn new(within: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_custom-app")).arg("new").args(words).current_dir(within).output().unwrap()
+}
+
+/// The project that `new` makes: the guide's files, but with paths to this checkout of Bellows.
 fn project() -> TempDir {
-    let folder = tempfile::Builder::new().prefix("my-bellows-").tempdir().unwrap();
-    let bellows = format!("{}/", root().display());
+    let folder = tempfile::Builder::new().prefix("new-").tempdir().unwrap();
+    let said = new(folder.path(), &[".", "--name", NAME]);
+    assert!(said.status.success(), "{said:?}");
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        said.ends_with(
+            "  cd .\n  cargo test\n  cargo run -- apps decrement-ttl\n  cargo run --release -- run network.toml\n"
+        ),
+        "{said}"
+    );
+    let mut written = 0;
     for Block { file, code } in blocks() {
         let Some(file) = file else { continue };
-        let path = folder.path().join(&file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let code = if file.ends_with(".toml") { code.replace("../bellows/", &bellows) } else { code };
-        fs::write(path, code).unwrap();
+        let made = fs::read_to_string(folder.path().join(&file)).unwrap();
+        assert_eq!(made.replace(&format!("{}/", root().display()), "../bellows/"), code, "{file}");
+        written += 1;
     }
+    assert_eq!(written, 8);
     // The versions and settings of this workspace: nothing is fetched, and no dependency is rebuilt.
-    fs::copy(root().join("Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
     let manifest = read("Cargo.toml");
     let settings = manifest.find("[profile.dev]").expect("the settings of debug builds are last in Cargo.toml");
     fs::write(folder.path().join(SETTINGS), &manifest[settings..]).unwrap();
@@ -74,7 +90,8 @@ fn cargo(folder: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO"));
     command.args(["--config", SETTINGS]);
     // A project outside of the tree rebuilds Bellows' own crates: build them as fast as possible.
-    for folder in fs::read_dir(root().join("crates")).unwrap() {
+    let groups = fs::read_dir(root().join("crates")).unwrap().map(|group| group.unwrap().path());
+    for folder in groups.flat_map(|group| fs::read_dir(group).unwrap()) {
         let name = folder.unwrap().file_name().into_string().unwrap();
         let package = if name == "bellows" { name } else { format!("bellows-{name}") };
         for setting in ["opt-level=0", "debug=false"] {
@@ -90,7 +107,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Output {
 }
 
 #[test]
-fn copied_files_compile() {
+fn the_project_that_new_makes_compiles() {
     let project = project();
     let tested = String::from_utf8(cargo(project.path(), &["test", "--quiet"]).stdout).unwrap();
     assert!(tested.contains("test result: ok. 7 passed"), "{tested}");
@@ -98,9 +115,10 @@ fn copied_files_compile() {
     let target = Path::new(env!("CARGO_BIN_EXE_custom-app")).parent().unwrap();
     cargo(project.path(), &["build", "--quiet"]);
     let my_bellows = |words: &[&str]| {
-        let mut command = Command::new(target.join("my-bellows"));
+        let mut command = Command::new(target.join(NAME));
         command.args(words).current_dir(project.path());
         command.env("BELLOWS_RUNTIME_DIR", runtime.path().join("networks"));
+        command.env("BELLOWS_STATE_DIR", runtime.path().join("state"));
         command
     };
     let said = my_bellows(&["run", "network.toml", "--json"]).output().unwrap().stdout;
@@ -137,6 +155,37 @@ fn copied_files_compile() {
 }
 
 #[test]
+fn a_project_is_made_only_where_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = folder.path();
+    fs::create_dir(within.join("full")).unwrap();
+    fs::write(within.join("full/mine"), "").unwrap();
+    fs::write(within.join("file"), "").unwrap();
+    for (words, why) in [
+        (&["full"][..], "is not empty"),
+        (&["file"], "is not a folder"),
+        (&["fn"], "the project's name `fn` is a word of Rust or Cargo; give one with `--name NAME`"),
+        (&["other", "--name", "serde"], "is the name of a crate that the project uses; choose another"),
+        (&["other", "--bellows", "full"], "`full` is no checkout of Bellows"),
+        (&["/"], "the folder has no name"),
+    ] {
+        let said = new(within, words);
+        let complaint = String::from_utf8(said.stderr).unwrap();
+        assert!(said.status.code() == Some(2) && complaint.contains(why), "{words:?}: {complaint}");
+    }
+    let left: Vec<_> = fs::read_dir(within).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!((left.len(), fs::read_dir(within.join("full")).unwrap().count()), (2, 1), "{left:?}");
+    // Another name, in folders that are not there yet, with a checkout that is named.
+    let checkout = root().display().to_string();
+    let said = new(within, &["a/it's/edge", "--bellows", &checkout]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(String::from_utf8(said.stdout).unwrap().contains("  cd 'a/it'\\''s/edge'\n"));
+    let made = |file: &str| fs::read_to_string(within.join("a/it's/edge").join(file)).unwrap();
+    assert!(made("Cargo.toml").starts_with("[package]\nname = \"edge\"\n"));
+    assert!(made("src/main.rs").contains("bellows::Command::new(\"edge\")"));
+}
+
+#[test]
 fn files_equal_the_example_and_flags_equal_the_project() {
     let mut seen = 0;
     for Block { file, code } in blocks() {
@@ -154,7 +203,7 @@ fn files_equal_the_example_and_flags_equal_the_project() {
 
 #[test]
 fn fragments_occur_in_the_code() {
-    let documentation = read("crates/engine/src/runtime/slots.rs").replace("/// ", "").replace("///\n", "\n");
+    let documentation = read("crates/engine/engine/src/runtime/slots.rs").replace("/// ", "").replace("///\n", "\n");
     let mut seen = 0;
     for Block { code, .. } in blocks().into_iter().filter(|block| block.file.is_none() && !block.code.contains("git ="))
     {

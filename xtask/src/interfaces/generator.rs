@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellows_sys::bpf::LiveFrames;
+use bellows_netdev::bpf::LiveFrames;
 use bellows_testkit::programs::Background;
 
 use super::lab::{FRAME_SINK_ADDRESS, Lab, SOURCE, SOURCE_NAMESPACE};

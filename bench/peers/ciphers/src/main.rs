@@ -1,7 +1,7 @@
 //! The ciphers of ESP by five libraries: nanoseconds a packet, in place, with a detached tag and 8 bytes of additional
 //! data. `cargo run --release --manifest-path bench/peers/ciphers/Cargo.toml`
 
-#[path = "../../../../crates/esp/examples/ciphers/turns.rs"]
+#[path = "../../../../crates/net/esp/examples/ciphers/turns.rs"]
 mod turns;
 
 use aes_gcm::aead::{AeadInOut, KeyInit, inout::InOutBuf};

@@ -1,0 +1,129 @@
+//! The rewriting of batches in which not all packets are usual.
+//!
+//! Floods are mixed with packets to forward. So the usual ones of a batch are found without a branch, and rewritten by a
+//! loop over their places; a second loop goes over the places of the others, and decides about those that floods are made
+//! of: packets whose time runs out, that are too long, or whose next hop is not resolved.
+
+use bellows_packet::{FramesMut, Packet};
+use bellows_vrf::adjacency::{Lines, Seen, Shape};
+use bellows_vrf::{IcmpError, Reason, Tag};
+
+use super::family::{Family, Headers};
+use super::header::ETHERNET;
+use super::rewrite::Ways;
+use super::{BATCH, UNUSUAL};
+
+/// What is known of the packets of a batch.
+pub struct Known<'b, F: Family> {
+    pub hops: &'b [F::Hops],
+    pub heads: &'b [Seen],
+    /// The output of each packet's interface.
+    pub numbers: &'b mut [u16],
+}
+
+/// The places of packets in a batch: first those of the usual ones, then those of the others.
+pub struct Places([[u8; BATCH]; 2]);
+
+impl Places {
+    pub const NONE: Places = Places([[0; BATCH]; 2]);
+
+    /// Writes the places of usual packets and of others. Returns how many there are of each. Hot.
+    #[inline(always)]
+    fn separate(&mut self, numbers: &[u16]) -> [usize; 2] {
+        let [usual, others] = &mut self.0;
+        let (mut usual_count, mut others_count) = (0, 0);
+        for (place, &number) in numbers.iter().enumerate().take(BATCH) {
+            let is_other = usize::from(number == UNUSUAL);
+            usual[usual_count % BATCH] = place as u8;
+            others[others_count % BATCH] = place as u8;
+            usual_count += 1 - is_other;
+            others_count += is_other;
+        }
+        [usual_count, others_count]
+    }
+}
+
+/// Rewrites the usual packets of a batch, and numbers those whose way is clear without a closer look. Hot.
+#[inline(always)]
+pub fn rewrite_mixed<F: Family>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    known: &mut Known<'_, F>,
+    places: &mut Places,
+    ways: Ways<'_>,
+) {
+    mark_others::<F>(frames.packets(), known);
+    let [usual, others] = places.separate(known.numbers);
+    let [usual_places, other_places] = &places.0;
+    divert::<F>(frames, known, &other_places[..others], ways);
+    write_usual::<F>(frames, known, &usual_places[..usual], ways.adjacencies.lines());
+}
+
+/// Numbers packets that are not usual as such. Hot.
+#[inline(always)]
+fn mark_others<F: Family>(packets: &[Packet], known: &mut Known<'_, F>) {
+    let rows = packets.iter().zip(known.heads).zip(known.hops).zip(&mut *known.numbers);
+    for (((packet, &head), &hops), number) in rows {
+        let shape = Shape::of(head);
+        let is_usual = shape.is_usual()
+            & (packet.len() <= ETHERNET + usize::from(shape.mtu()))
+            & (Tag(packet.tag()).interface() != 0)
+            & F::has_hops(hops);
+        *number = if is_usual { *number } else { UNUSUAL };
+    }
+}
+
+/// Rewrites usual packets. One whose adjacency has changed meanwhile is not usual any more. Hot.
+#[inline(never)]
+fn write_usual<F: Family>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    known: &mut Known<'_, F>,
+    places: &[u8],
+    lines: Lines<'_>,
+) {
+    for place in places.iter().map(|&place| usize::from(place)) {
+        let (tag, headers) = frames.at_mut(place);
+        let (header, is_same) = lines.header_of(Tag(tag).number(), known.heads[place]);
+        if is_same {
+            headers.set_ethernet(header);
+            F::set_hops(headers, F::aged(known.hops[place]));
+        } else {
+            known.numbers[place] = UNUSUAL;
+        }
+    }
+}
+
+/// Numbers and tags packets as the decision about each of them would, if that is certain. Hot.
+#[inline(never)]
+fn divert<F: Family>(frames: &mut FramesMut<'_, F::Headers>, known: &mut Known<'_, F>, places: &[u8], ways: Ways<'_>) {
+    let time_exceeded = const { IcmpError::of(Reason::TimeExceeded).number() };
+    for place in places.iter().map(|&place| usize::from(place)) {
+        let packet = &frames.packets()[place];
+        let (length, has_offload) = (packet.len(), packet.has_offload());
+        let (tag, headers) = frames.at_mut(place);
+        let (tag, shape, hops) = (Tag(tag), Shape::of(known.heads[place]), known.hops[place]);
+        if has_offload | (tag.interface() == 0) {
+            continue;
+        }
+        let mtu = usize::from(shape.mtu());
+        // Time comes before length (RFC 1812, section 5.3.1).
+        let (output, number) = if shape.is_complete() && F::has_run_out(headers) {
+            (ways.error, time_exceeded)
+        } else if length > ETHERNET + mtu {
+            // Padding behind the packet does not count.
+            let is_too_big = F::length(headers).min(length - ETHERNET) > mtu;
+            if !(shape.is_used() && F::has_hops(hops) && is_too_big && !F::may_fragment(headers, false)) {
+                continue;
+            }
+            (ways.error, IcmpError { reason: Reason::TooBig, value: shape.mtu() }.number())
+        } else if shape.is_unresolved() && F::has_hops(hops) && ways.resolve != UNUSUAL {
+            F::set_hops(headers, F::aged(hops));
+            (ways.resolve, tag.number())
+        } else {
+            continue;
+        };
+        if output != UNUSUAL {
+            frames.set_tag(place, tag.with(number).0);
+            known.numbers[place] = output;
+        }
+    }
+}

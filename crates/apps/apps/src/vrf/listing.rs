@@ -1,0 +1,229 @@
+//! What control clients are told of routes and tables.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use bellows_engine::RequestError;
+use bellows_vrf::adjacency::Kind;
+use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, Target, VrfChanges, Way};
+use serde_json::{Map, Value, json};
+
+use super::operator::Operator;
+use super::requests::{LookUp, MAX_ROUTES, MAX_ROUTES_OF_TEXT, Page, RouteLines, Selection, origins};
+use super::shown_route::Destinations;
+
+/// The most routes that are looked at for one page.
+pub(super) const MAX_LOOKS: usize = 65_536;
+
+/// About the most bytes of a page's text: routes may have hundreds of ways, and JSON is several times as long.
+const MAX_BYTES: usize = 2 << 20;
+
+/// Behind which route a page begins.
+pub(super) fn read_after(page: &Page) -> Result<Option<RouteKey>, RequestError> {
+    let Some((text, metric)) = &page.after else { return Ok(None) };
+    let prefix = text.parse().map_err(|error| RequestError::mistake(format!("`{text}`: {error}")))?;
+    Ok(Some((prefix, *metric)))
+}
+
+/// What to give as `after` for the next page.
+pub(super) fn next_page(last: Option<RouteKey>) -> Value {
+    last.map_or(Value::Null, |(prefix, metric)| json!([prefix.to_string(), metric]))
+}
+
+/// The most next hops of a report.
+const MAX_NEXT_HOPS: usize = 64;
+
+impl Operator {
+    /// Which routes are meant.
+    pub(super) fn filter(&self, select: &Selection) -> Result<RouteFilter, RequestError> {
+        let prefix = select.prefix.as_ref().map(|(how, text)| {
+            let prefix = text.parse().map_err(|error| RequestError::mistake(format!("`{text}`: {error}")))?;
+            Ok(((*how).into(), prefix))
+        });
+        let family = match select.family {
+            None => None,
+            Some(4) => Some(IpFamily::V4),
+            Some(6) => Some(IpFamily::V6),
+            Some(other) => return Err(RequestError::mistake(format!("there is no family {other}: give 4 or 6"))),
+        };
+        let interface = select.dev.as_deref().map(|name| self.interface(name)).transpose()?;
+        let (origins, protocols) = origins(&select.origins).map_err(RequestError::mistake)?;
+        Ok(RouteFilter { prefix: prefix.transpose()?, family, interface, via: select.via, origins, protocols })
+    }
+
+    /// The number of an interface.
+    pub(super) fn interface(&self, name: &str) -> Result<u16, RequestError> {
+        let tables = self.domain.tables();
+        tables.number(name).ok_or_else(|| {
+            let names: Vec<&str> = tables.interfaces().iter().map(|interface| &*interface.name).collect();
+            RequestError::mistake(format!("there is no interface `{name}`; there are `{}`", names.join("`, `")))
+        })
+    }
+
+    pub(super) fn routes(&self, page: &Page) -> Result<Value, RequestError> {
+        let filter = self.filter(&page.select)?;
+        let after = read_after(page)?;
+        let max = if page.text.is_some() { MAX_ROUTES_OF_TEXT } else { MAX_ROUTES };
+        let limit = page.limit.unwrap_or(max).clamp(1, max);
+        let changes = self.domain.tables().lock();
+        let (listed, mut next) = changes.list(&filter, after, limit, MAX_LOOKS);
+        if page.only_count {
+            return Ok(json!({ "count": listed.len(), "next": next_page(next) }));
+        }
+        let destinations = Destinations::of(&changes, &listed);
+        // Others may change the tables while the list is written.
+        drop(changes);
+        let (mut routes, mut text, mut bytes, mut count) = (Vec::new(), String::new(), 0, 0);
+        for one in &listed {
+            let route = destinations.show(one);
+            bytes += route.size();
+            count += 1;
+            let written = match page.text {
+                Some(RouteLines::Plain) => writeln!(text, "{route}").map_err(|error| error.to_string()),
+                Some(RouteLines::Json) => {
+                    serde_json::to_string(&route).map_err(|error| error.to_string()).map(|route| {
+                        text += &route;
+                        text.push('\n');
+                    })
+                }
+                None => serde_json::to_value(&route).map_err(|error| error.to_string()).map(|route| routes.push(route)),
+            };
+            written.map_err(|error| RequestError::failure(format!("a route cannot be written: {error}")))?;
+            if bytes > MAX_BYTES && count < listed.len() {
+                next = Some((one.prefix, one.metric));
+                break;
+            }
+        }
+        // The macro `json` would copy them.
+        let list = match page.text {
+            Some(_) => {
+                [("count".to_owned(), json!(count)), ("text".to_owned(), Value::String(text))].into_iter().collect()
+            }
+            None => Map::from_iter([("routes".to_owned(), Value::Array(routes))]),
+        };
+        Ok(Value::Object(list.into_iter().chain([("next".to_owned(), next_page(next))]).collect()))
+    }
+
+    fn name(&self, interface: u16) -> String {
+        self.domain.tables().interface(interface).map_or_else(String::new, |interface| interface.name.clone())
+    }
+
+    /// The best route to an address, where it leads, and where it is compiled to.
+    pub(super) fn look_up(&self, look_up: &LookUp) -> Result<Value, RequestError> {
+        if look_up.from.is_some_and(|from| from.is_ipv4() != look_up.address.is_ipv4()) {
+            return Err(RequestError::mistake("the two addresses are not of the same family"));
+        }
+        let mut found = self.found(look_up.address);
+        if let Some(from) = look_up.from {
+            found["from"] = self.found(from);
+        }
+        Ok(found)
+    }
+
+    fn found(&self, address: IpAddr) -> Value {
+        let known = self.all_neighbours();
+        let changes = self.domain.tables().lock();
+        let Some((prefix, route)) = changes.look_up(address) else {
+            return json!({ "address": address.to_string(), "route": null });
+        };
+        let key = (prefix, route.metric);
+        let origin = changes.origin(key);
+        let listed = Listed { prefix, metric: route.metric, next: route.next, origin };
+        let way = |way: Way| {
+            let neighbour = way.gateway.unwrap_or(address).to_string();
+            let interface = self.name(way.interface);
+            let known = known.iter().find(|known| known["address"] == *neighbour && known["interface"] == *interface);
+            let state = known.map_or(json!(null), |known| known["state"].clone());
+            let mac = known.map_or(json!(null), |known| known["mac"].clone());
+            json!({
+                "interface": interface,
+                "neighbour": neighbour,
+                "weight": way.weight,
+                "share": changes.share(route.next, way.adjacency),
+                "in_use": way.is_in_use,
+                "adjacency": way.adjacency,
+                "kind": match way.kind {
+                    Kind::Complete => "complete",
+                    Kind::Incomplete => "incomplete",
+                    Kind::Glean => "glean",
+                    Kind::Unused => "unused",
+                },
+                "state": state,
+                "mac": mac,
+            })
+        };
+        let ways: Vec<Value> = match changes.target(route.next) {
+            Target::Forward(ways) => ways.into_iter().map(way).collect(),
+            _ => Vec::new(),
+        };
+        let (bits, cells) = changes.place(prefix);
+        json!({
+            "address": address.to_string(),
+            "route": Destinations::of(&changes, std::slice::from_ref(&listed)).show(&listed),
+            "next": route.next,
+            "ways": ways,
+            "compiled": {
+                "bits": [bits.start, bits.end],
+                "cells": [cells.start(), cells.end()],
+            },
+        })
+    }
+
+    /// Figures of the tables.
+    pub(super) fn fib(&self) -> Result<Value, RequestError> {
+        let changes = self.domain.tables().lock();
+        let family = |family: IpFamily| {
+            let statistics = changes.statistics(family);
+            let lengths: Map<String, Value> = (0..)
+                .zip(&statistics.lengths)
+                .filter(|(_, count)| **count > 0)
+                .map(|(length, count): (usize, _)| (length.to_string(), json!(count)))
+                .collect();
+            let origins: Map<String, Value> = Origin::ALL
+                .into_iter()
+                .zip(statistics.origins)
+                .map(|(origin, count)| (origin.name().to_owned(), json!(count)))
+                .collect();
+            let mut next_hops: Vec<(u32, usize)> = statistics.next_hops.into_iter().collect();
+            next_hops.sort_unstable_by_key(|&(next, count)| (std::cmp::Reverse(count), next));
+            let distinct = next_hops.len();
+            next_hops.truncate(MAX_NEXT_HOPS);
+            let next_hops: Vec<Value> = next_hops
+                .into_iter()
+                .map(|(next, count)| json!({ "next": next, "to": self.to(&changes, next), "routes": count }))
+                .collect();
+            json!({
+                "routes": statistics.size.map(|size| size.routes),
+                "bytes": statistics.size.map(|size| size.bytes),
+                "prefixes_with_several_routes": statistics.several,
+                "lengths": lengths,
+                "origins": origins,
+                "distinct_next_hops": distinct,
+                "next_hops": next_hops,
+            })
+        };
+        let (groups, ways, out) = changes.groups();
+        let adjacencies = self.domain.tables().adjacencies();
+        Ok(json!({
+            "ipv4": family(IpFamily::V4),
+            "ipv6": family(IpFamily::V6),
+            "groups": { "count": groups, "ways": ways, "out_of_use": out },
+            "adjacencies": { "used": adjacencies.used(), "capacity": adjacencies.capacity() },
+        }))
+    }
+
+    /// Where a number leads, in words.
+    fn to(&self, changes: &VrfChanges<'_>, next: u32) -> String {
+        let target = changes.target(next);
+        let Target::Forward(ways) = &target else { return target.word().unwrap_or_default().to_owned() };
+        let way = |way: &Way| {
+            let to = way.gateway.map_or_else(|| "link".to_owned(), |gateway| format!("via {gateway}"));
+            let weight = if ways.len() > 1 { format!(" weight {}", way.weight) } else { String::new() };
+            let out = if way.is_in_use { "" } else { " (does not answer)" };
+            let mtu = way.mtu.map_or_else(String::new, |mtu| format!(" mtu {mtu}"));
+            let onlink = if changes.hop(way).onlink { " onlink" } else { "" };
+            format!("{to} dev {}{onlink}{weight}{mtu}{out}", self.name(way.interface))
+        };
+        ways.iter().map(way).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,83 @@
+//! The network file: TOML to a [`Network`](bellows_engine::Network), with diagnostics that point at the text.
+//!
+//! A [`Registry`] holds the app types that a file can name; each implements [`Configure`]. [`load`] reads a file and
+//! its includes, and returns either a network that can run or [`Diagnostics`] with all errors, not only the first.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `configure` | [`Configure`] and [`SharedObject`], the traits of apps and of what they share |
+//! | `objects` | the shared objects of a network, and those that exist |
+//! | `bench` | how to measure an app |
+//! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
+//! | [`access`] | the mode and the group of files and sockets that apps create |
+//! | `compound` | [`Compound`], the trait of apps that consist of other apps, and their [`Parts`] |
+//! | `registry`, `entry`, `manual` | the catalogue of app types, one of its types, and the manuals generated from their schemas |
+//! | `file_schema` | the JSON Schema of a whole network file |
+//! | `engine` | the table `[engine]` |
+//! | `common` | the keys that every app's table may have |
+//! | `parameters` | the parameters and ports of a network that is part of others |
+//! | `bases` | texts of a table that are relative to another folder as paths |
+//! | `diagnostics` | errors and warnings, and their rendering |
+//! | `meant` | "did you mean …?" |
+//! | `value` | values with their positions in the text, and their serde deserializer |
+//! | `source` | merges files, includes, variables and `--set` |
+//! | `chain` | parses a row of apps from a command line |
+//! | `schema` | checks values against a JSON Schema, and describes types in words |
+//! | `resources` | files and sockets that apps use, and conflicts between them |
+//! | `load` | creates the apps and checks the links |
+//! | `text_file` | text files, plain or compressed with gzip |
+//! | `texts` | the texts of all files of a network, kept to read it again as it was |
+//! | `written` | where in a written string a part of its text is |
+//! | `assignment` | writes workers of apps into network files |
+//!
+//! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod assignment;
+mod bases;
+mod bench;
+mod chain;
+mod common;
+mod compound;
+mod configure;
+mod diagnostics;
+mod engine;
+mod entry;
+mod file_schema;
+mod load;
+mod manual;
+mod meant;
+mod objects;
+mod parameters;
+mod registry;
+mod resources;
+mod schema;
+mod secrets;
+mod source;
+mod text_file;
+mod texts;
+mod value;
+mod values;
+mod worker;
+mod written;
+mod wrong_file;
+
+pub use assignment::{AssignError, Assignment, NetworkFiles};
+pub use bench::{Bench, BenchFiles, BenchRow, BenchStep};
+pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
+pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
+pub use diagnostics::{Diagnostics, Severity};
+pub use engine::EngineConfig;
+pub use entry::{Entry, ObjectEntry};
+pub use load::{Loaded, load, load_chain, load_str};
+pub use manual::{EngineManual, Key, engine_manual};
+pub use meant::nearest;
+pub use objects::Change;
+pub use registry::Registry;
+pub use resources::Resource;
+pub use source::Overrides;
+pub use text_file::{open_text, plain_text};
+pub use texts::Texts;
+pub use values::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};
+pub use wrong_file::{TextMistake, TextMistakes, WrongFile};

@@ -1,0 +1,1025 @@
+//! From the description to the network: replaces compound apps by their parts, creates the apps, checks the links, and
+//! reports all errors.
+
+mod expand;
+mod expand_type;
+mod links;
+mod part_file;
+mod ports;
+mod wiring;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::{fs, mem};
+
+use bellows_engine::{AppInfo, AppSpec, LinkEnd, MAIN, Network, ObjectSpec, Side, WiredApp, WorkerSpec};
+use bellows_observe::RuntimeDir;
+use bellows_packet::pool::MIN_PACKETS;
+use bellows_sys::capability::Set;
+use bellows_sys::private_file;
+use bellows_sys::{cpu, numa};
+use serde::Deserialize;
+
+use crate::common::{Common, common_keys};
+use crate::compound::CompoundEntry;
+use crate::configure::{Context, Part, SettingError};
+use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
+use crate::engine::EngineConfig;
+use crate::entry::{AppTableError, Entry, ObjectEntry};
+use crate::manual::engine_manual;
+use crate::meant::is_sure;
+use crate::objects::{Change, Made, Objects};
+use crate::registry::Registry;
+use crate::resources::{self, ResourceUse};
+use crate::schema::{Checker, Shape, with_article};
+use crate::secrets::hidden;
+use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
+use crate::texts::Texts;
+use crate::value::{self, Key, Node, Place, Table, Value};
+use crate::worker::{WorkerConfig, worker_schema};
+use crate::written;
+use crate::wrong_file::{TextMistake, WrongFile};
+
+use expand::Scope;
+use part_file::PartFile;
+
+/// The maximum number of apps in a network.
+const MAX_APPS: usize = 10_000;
+
+/// The maximum number of links in a network.
+const MAX_LINKS: usize = 20_000;
+
+/// The maximum number of warnings about one app or object.
+const MAX_WARNINGS: usize = 10;
+
+/// How often a table is read again without the key that was wrong. No app type has more keys than this.
+const MAX_ROUNDS: usize = 100;
+
+/// A network that can run.
+pub struct Loaded {
+    /// The apps, created but not started, and the links.
+    pub network: Network,
+    /// The table `[engine]`.
+    pub engine: EngineConfig,
+    /// All files that were read, also the texts that apps have read, to watch for changes. The first is the network file
+    /// itself.
+    pub files: Vec<PathBuf>,
+    /// The text of all files, and the settings. It can have keys in it.
+    pub text: String,
+    /// The texts of the files.
+    pub texts: Texts,
+    /// The warnings.
+    pub warnings: Diagnostics,
+    /// The capabilities that the apps need while they run.
+    pub capabilities: Set,
+    /// The capabilities of each app that needs any.
+    pub app_capabilities: Vec<(String, Set)>,
+    /// Folders in which apps create files or sockets, each once.
+    pub changed_folders: Vec<PathBuf>,
+    /// Folders in which apps create further files while they run.
+    pub written_folders: Vec<PathBuf>,
+    /// Changes of shared objects that a running network already has: to be made when this network is running.
+    pub changes: Vec<Change>,
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Loaded")
+            .field("network", &self.network)
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a network file and its includes.
+///
+/// # Errors
+/// All errors in the network.
+pub fn load(path: &Path, registry: &Registry, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
+    let mut reader = Reader::new(overrides);
+    reader.file(path, None);
+    finish(reader, &path.display().to_string(), registry, overrides)
+}
+
+/// Reads a network from a text. Reports call the text `name`; its paths are relative to `folder`.
+///
+/// # Errors
+/// All errors in the network.
+pub fn load_str(
+    text: &str,
+    name: &str,
+    folder: &Path,
+    registry: &Registry,
+    overrides: &Overrides,
+) -> Result<Loaded, Diagnostics> {
+    let mut reader = Reader::new(overrides);
+    reader.text(text.to_owned(), name, folder);
+    finish(reader, name, registry, overrides)
+}
+
+/// Reads a row of apps from a command line: `tee | truncate(length = 64)`.
+///
+/// The keys of an app follow its type in parentheses, as in a TOML inline table; paths are relative to `folder`. An app
+/// is named after its type; the second app of a type is `TYPE-2`. Reports call the text `name`. `objects` has the tables
+/// of the shared objects that the apps can name, as in a network file; it may be empty.
+///
+/// # Errors
+/// All errors in the texts.
+pub fn load_chain(
+    text: &str,
+    objects: &str,
+    name: &str,
+    folder: &Path,
+    registry: &Registry,
+) -> Result<Vec<AppSpec>, Diagnostics> {
+    let overrides = Overrides::default();
+    let mut reader = Reader::new(&overrides);
+    if !objects.is_empty() {
+        reader.text(objects.to_owned(), "objects", folder);
+    }
+    reader.chain(text, name, folder);
+    let Reader { description, diagnostics, .. } = reader;
+    let mut builder = Builder::new(diagnostics, registry, &overrides, false);
+    builder.objects(description.objects);
+    builder.expand(description.apps);
+    builder.refuse_compounds();
+    builder.create_apps();
+    let Builder { mut diagnostics, made, .. } = builder;
+    diagnostics.sort();
+    if diagnostics.errors() == 0 { Ok(made) } else { Err(diagnostics) }
+}
+
+fn finish(
+    mut reader: Reader<'_>,
+    name: &str,
+    registry: &Registry,
+    overrides: &Overrides,
+) -> Result<Loaded, Diagnostics> {
+    for text in overrides.settings() {
+        reader.set(text);
+    }
+    let Reader { description, diagnostics, text_left, expansion_left, .. } = reader;
+    let Description { links, apps, objects, engine, workers, is_partial, text } = description;
+    let mut builder = Builder::new(diagnostics, registry, overrides, is_partial);
+    (builder.text_left, builder.expansion_left) = (text_left, expansion_left);
+    let pool = engine.get("pool").map(|node| node.place);
+    let engine = builder.engine(engine);
+    let workers = builder.workers(workers);
+    if let Some(engine) = &engine {
+        builder.check_pool(engine.pool, pool, workers.len() + 1);
+    }
+    if apps.is_empty() && !is_partial {
+        let empty = Diagnostic::error("the network has no apps").in_file(name);
+        builder.diagnostics.push(empty.help("describe each in a table: `[apps.NAME]`, and below it `app = \"TYPE\"`"));
+    }
+    if apps.len() > MAX_APPS || links.len() > MAX_LINKS {
+        let much = Diagnostic::error(format!("{} apps and {} links are too many", apps.len(), links.len()));
+        let help = format!("a network has at most {MAX_APPS} apps and {MAX_LINKS} links");
+        builder.diagnostics.push(much.in_file(name).help(help));
+        return Err(builder.diagnostics);
+    }
+    builder.objects(objects);
+    builder.expand(apps);
+    if builder.is_too_large(links.len()) {
+        return Err(builder.diagnostics);
+    }
+    // Those that apps read, too, are added later.
+    let files = builder.diagnostics.files.clone();
+    builder.create_apps();
+    builder.check_objects();
+    builder.check_workers(&workers);
+    builder.check_compound_ports();
+    let links = builder.links(links);
+    // Links may be in a part that could not be read.
+    if !builder.is_partial {
+        builder.wiring(&links);
+    }
+    for wrong in resources::check(&builder.used, &files, overrides.texts()) {
+        builder.diagnostics.push(wrong);
+    }
+    let text = text + &builder.part_texts;
+    let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
+    let changed_folders = builder.used.iter().filter_map(|used| used.resource.changed_folder());
+    let changed_folders = changed_folders.collect::<BTreeSet<_>>().into_iter().collect();
+    let Builder { mut diagnostics, made, app_capabilities, objects, .. } = builder;
+    let capabilities = app_capabilities.iter().fold(Set::EMPTY, |all, (_, set)| all | *set);
+    diagnostics.sort();
+    match engine {
+        Some(engine) if diagnostics.errors() == 0 => {
+            let links = links.into_iter().map(|link| link.spec).collect();
+            let main = WorkerSpec { name: MAIN.to_owned(), cpu: engine.cpu, numa: engine.numa };
+            let main = (main.cpu.is_some() || main.numa.is_some()).then_some(main);
+            let workers = main.into_iter().chain(workers.into_iter().filter_map(|(_, worker)| worker)).collect();
+            let object = |(name, made): (&str, &Made)| ObjectSpec::new(name, made.kind, Arc::clone(&made.status));
+            let changes = objects.made().filter_map(|(_, made)| made.take_change()).collect();
+            let objects = objects.made().map(object).collect();
+            let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: hidden(&text) };
+            let files = diagnostics.files.clone();
+            Ok(Loaded {
+                network,
+                engine,
+                files,
+                text,
+                texts: overrides.texts().clone(),
+                warnings: diagnostics,
+                capabilities,
+                app_capabilities,
+                changed_folders,
+                written_folders,
+                changes,
+            })
+        }
+        _ => Err(diagnostics),
+    }
+}
+
+/// An app of the network, whether it could be created or not. A compound app is one, and its parts are.
+struct Known {
+    /// Its full name.
+    name: String,
+    place: Place,
+    /// The compound app that it is a part of.
+    scope: Option<usize>,
+    kind: KnownKind,
+}
+
+/// The type of an app, or the type that a misspelling clearly means.
+#[derive(Clone, Copy)]
+enum KnownKind {
+    Unknown,
+    App(&'static str, AppInfo),
+    /// One of [`Builder::scopes`].
+    Compound(usize),
+}
+
+impl Known {
+    fn wired(&self) -> WiredApp<'_> {
+        let ports = self.app().map(|(kind, info)| (kind, info.inputs, info.outputs));
+        WiredApp { name: &self.name, ports }
+    }
+
+    /// Its type, unless it is unknown or compound.
+    fn app(&self) -> Option<(&'static str, AppInfo)> {
+        match self.kind {
+            KnownKind::App(kind, info) => Some((kind, info)),
+            KnownKind::Unknown | KnownKind::Compound(_) => None,
+        }
+    }
+}
+
+struct Builder<'r> {
+    diagnostics: Diagnostics,
+    /// What has been said of values, and of which.
+    reported: BTreeSet<(Place, String)>,
+    registry: &'r Registry,
+    /// Variables, for the files of parts.
+    overrides: &'r Overrides,
+    /// The apps to create.
+    pending: Vec<Pending<'r>>,
+    made: Vec<AppSpec>,
+    /// The files and sockets that the apps use.
+    used: Vec<ResourceUse>,
+    /// The capabilities of each app that needs any while it runs.
+    app_capabilities: Vec<(String, Set)>,
+    known: Vec<Known>,
+    /// The compound apps.
+    scopes: Vec<Scope>,
+    /// The links between parts, each with its compound app.
+    inner_links: Vec<(Node, usize)>,
+    /// The files of parts by their identity; `None` for those that cannot be read.
+    part_files: HashMap<PathBuf, Option<Rc<PartFile>>>,
+    /// Their texts.
+    part_texts: String,
+    text_left: usize,
+    expansion_left: usize,
+    /// The shared objects.
+    objects: Arc<Objects>,
+    /// The places of their tables, except those that compound apps made.
+    object_keys: Vec<Key>,
+    /// The workers that apps name, and where.
+    named_workers: BTreeSet<(String, Place)>,
+    by_name: HashMap<String, usize>,
+    /// The apps that were created, by their positions among the known ones, with their tables.
+    tables: Vec<(usize, Cow<'r, Entry>, Table)>,
+    /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
+    unreported: HashSet<(Side, usize)>,
+    /// Apps and sides of which an open port has been reported.
+    open: HashSet<(Side, usize)>,
+    /// Apps whose links are not all known.
+    unlinked: HashSet<usize>,
+    /// Whether a part could not be read, so that missing items are not reported.
+    is_partial: bool,
+}
+
+/// An app whose type is known.
+struct Pending<'r> {
+    /// Its position among the known ones.
+    known: usize,
+    entry: Cow<'r, Entry>,
+    /// Whether its type is written as it is called.
+    is_known: bool,
+    named: NamedTable,
+    /// The place of the values that a compound app made.
+    generated: Option<Place>,
+    /// What the compound app's own table lacks.
+    lacks: Wrong,
+}
+
+/// What was wrong in a table and was removed, or is missing.
+#[derive(Clone, Default)]
+struct Wrong {
+    /// Keys; an empty name stands for the whole table.
+    keys: Vec<String>,
+    /// The steps to parts of the values of other keys.
+    parts: Vec<Vec<String>>,
+}
+
+impl Wrong {
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.parts.is_empty()
+    }
+
+    /// What may be missing in a table that a compound app has made of such a one.
+    fn whole(&self) -> Wrong {
+        let keys = if self.is_empty() { Vec::new() } else { vec![String::new()] };
+        Wrong { keys, parts: Vec::new() }
+    }
+
+    /// Adds what was removed from the table of which this one was made.
+    fn add(&mut self, other: Wrong) {
+        self.keys.extend(other.keys);
+        self.parts.extend(other.parts);
+    }
+
+    /// Whether a key is wrong, or a part of its value.
+    fn concerns(&self, key: &str) -> bool {
+        self.keys.iter().any(|wrong| wrong == key) || self.parts.iter().any(|part| part[0] == key)
+    }
+}
+
+/// The owner of a table.
+#[derive(Clone, Copy)]
+struct Owner<'o> {
+    /// In messages: ``app type `sink` ``.
+    called: &'o str,
+    /// Keys of others that a misspelling may mean.
+    others: &'o [&'o str],
+}
+
+impl<'r> Builder<'r> {
+    fn new(
+        diagnostics: Diagnostics,
+        registry: &'r Registry,
+        overrides: &'r Overrides,
+        is_partial: bool,
+    ) -> Builder<'r> {
+        Builder {
+            diagnostics,
+            reported: BTreeSet::new(),
+            registry,
+            overrides,
+            pending: Vec::new(),
+            made: Vec::new(),
+            used: Vec::new(),
+            app_capabilities: Vec::new(),
+            known: Vec::new(),
+            scopes: Vec::new(),
+            inner_links: Vec::new(),
+            part_files: HashMap::new(),
+            part_texts: String::new(),
+            text_left: 0,
+            expansion_left: 0,
+            objects: Arc::default(),
+            object_keys: Vec::new(),
+            named_workers: BTreeSet::new(),
+            by_name: HashMap::new(),
+            tables: Vec::new(),
+            unreported: HashSet::new(),
+            open: HashSet::new(),
+            unlinked: HashSet::new(),
+            is_partial,
+        }
+    }
+
+    /// Reads the table `[engine]`, or `None` after an error.
+    fn engine(&mut self, mut table: Table) -> Option<EngineConfig> {
+        let manual = engine_manual();
+        let place = table.0.first().map_or(Place { source: 0, start: 0, end: 0 }, |(key, _)| key.place);
+        let owner = Owner { called: "`[engine]`", others: &[] };
+        let clean = self
+            .check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop))
+            .is_empty();
+        if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
+            && !RuntimeDir::is_name(name)
+        {
+            let wrong = Diagnostic::error(format!("{} is not a valid name for a running network", quoted(name)));
+            self.diagnostics.push(wrong.at(*place, "invalid name").help(RuntimeDir::NAMES));
+            return None;
+        }
+        let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
+        let has_processor = self.has_processor(config.cpu, &table);
+        (self.has_node(config.numa, config.cpu, &table) && has_processor).then_some(config)
+    }
+
+    /// Reports a pool that is too small for the workers: it must have the minimum of one worker for each.
+    fn check_pool(&mut self, packets: usize, place: Option<Place>, workers: usize) {
+        let least = MIN_PACKETS * workers;
+        if packets >= least || workers == 1 {
+            return;
+        }
+        let wrong = format!("a pool of {packets} packets is too small for {workers} workers");
+        let wrong = Diagnostic::error(wrong)
+            .help(format!("set `pool` in [engine] to {least} or more: {MIN_PACKETS} for each worker"));
+        self.diagnostics.push(match place {
+            Some(place) => wrong.at(place, "too small"),
+            None => wrong,
+        });
+    }
+
+    /// Reads the tables of the workers; those with errors have no result.
+    fn workers(&mut self, tables: Vec<(Key, Table)>) -> Vec<(Key, Option<WorkerSpec>)> {
+        let schema = worker_schema();
+        let mut workers = Vec::new();
+        for (key, mut table) in tables {
+            if key.name == MAIN {
+                let wrong = Diagnostic::error(format!("the worker {} needs no table", quoted(MAIN)));
+                let wrong = wrong.at(key.place, "the engine's own thread");
+                self.diagnostics.push(wrong.help("set its processor with `cpu` in [engine], or choose another name"));
+                continue;
+            }
+            if !LinkEnd::is_name(&key.name) {
+                let wrong = Diagnostic::error(format!("{} is not a valid worker name", quoted(&key.name)));
+                let help = "use letters, digits, `-`, `_` and `.`";
+                self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
+                workers.push((key, None));
+                continue;
+            }
+            let owner = Owner { called: "`[workers.NAME]`", others: &[] };
+            let read = |table: &Table| WorkerConfig::deserialize(table).map(drop);
+            let is_clean = self.check(&schema, &mut table, key.place, owner, read).is_empty();
+            let config = is_clean.then(|| WorkerConfig::deserialize(&table).ok()).flatten();
+            let config = config.filter(|config| self.has_processor(config.cpu, &table));
+            let config = config.filter(|config| self.has_node(config.numa, config.cpu, &table));
+            let spec = config.map(|config| WorkerSpec { name: key.name.clone(), cpu: config.cpu, numa: config.numa });
+            workers.push((key, spec));
+        }
+        workers
+    }
+
+    /// Creates the shared objects of the network.
+    fn objects(&mut self, tables: Vec<NamedTable>) {
+        for table in tables {
+            self.object_keys.push(table.key.clone());
+            self.add_object(table, None, None, Wrong::default());
+        }
+    }
+
+    /// Creates a shared object, of a type that its table names unless a compound app gives it, whose own table may lack
+    /// something.
+    fn add_object(&mut self, object: NamedTable, scope: Option<usize>, entry: Option<&ObjectEntry>, lacks: Wrong) {
+        let NamedTable { mut key, mut table, folder, bases } = object;
+        let is_name = self.is_name(&key.name, scope);
+        if !is_name {
+            let wrong = Diagnostic::error(format!("{} is not a valid object name", quoted(&key.name)));
+            self.diagnostics.push(wrong.at(key.place, "invalid name").help("use letters, digits, `-`, `_` and `.`"));
+        }
+        key.name = self.full_name(scope, &key.name);
+        let context = Context::new(folder, &key.name).with_bases(bases).with_texts(self.overrides.texts());
+        let made = if is_name { self.object(&key, &mut table, &context, entry, lacks) } else { None };
+        if made.is_some() {
+            self.warnings(&context, &key, &table);
+        }
+        self.diagnostics.add_files(context.texts());
+        Arc::make_mut(&mut self.objects).add(&key.name, made);
+    }
+
+    /// Creates a shared object from its table.
+    fn object(
+        &mut self,
+        key: &Key,
+        table: &mut Table,
+        context: &Context,
+        entry: Option<&ObjectEntry>,
+        lacks: Wrong,
+    ) -> Option<Made> {
+        let registry = self.registry;
+        let entry = match entry {
+            Some(entry) => entry,
+            None => self.object_type(key, table)?,
+        };
+        let called = format!("object type `{}`", entry.name());
+        let owner = Owner { called: &called, others: &[] };
+        let mut wrong = self.check(entry.schema(), table, key.place, owner, entry.read);
+        wrong.add(lacks);
+        self.configure(key, table, &mut wrong, |table| (entry.make)(table, context, &registry.living))
+    }
+
+    /// Takes the key `object` out of a table and looks up the type.
+    fn object_type(&mut self, key: &Key, table: &mut Table) -> Option<&'r ObjectEntry> {
+        let registry = self.registry;
+        let help = || format!("there are {}", listed(registry.objects().map(ObjectEntry::name)));
+        match table.remove("object") {
+            Some((_, Node { value: Value::Text(kind), place, .. })) => match registry.object(&kind) {
+                Some(entry) => Some(entry),
+                None => {
+                    let unknown = Diagnostic::error(format!("there is no object type {}", quoted(&kind)));
+                    self.diagnostics.push(unknown.at(place, "unknown type").help(help()));
+                    None
+                }
+            },
+            Some((_, node)) => {
+                let wrong = Diagnostic::error("`object` must be the name of an object type");
+                self.diagnostics.push(wrong.at(node.place, format!("this is {}", node.value.called())).help(help()));
+                None
+            }
+            None => {
+                let missing = Diagnostic::error(format!("the object {} has no type", quoted(&key.name)));
+                let missing = missing.at(key.place, "`object` is missing here");
+                self.diagnostics.push(missing.help(format!("add `object = \"TYPE\"`; {}", help())));
+                None
+            }
+        }
+    }
+
+    /// Reports objects that no app uses.
+    fn check_objects(&mut self) {
+        for key in mem::take(&mut self.object_keys).iter().filter(|key| !self.objects.is_used(&key.name)) {
+            if self.diagnostics.errors() == 0 && !self.is_partial {
+                let idle = Diagnostic::warning(format!("no app uses the object {}", quoted(&key.name)));
+                self.diagnostics.push(idle.at(key.place, "unused").help("name it in an app's table, or remove it"));
+            }
+        }
+    }
+
+    /// Whether the process may use the processor that a table names.
+    fn has_processor(&mut self, cpu: Option<usize>, table: &Table) -> bool {
+        let (Some(cpu), Some(node)) = (cpu, table.get("cpu")) else { return true };
+        let allowed = cpu::allowed();
+        if allowed.contains(&cpu) {
+            return true;
+        }
+        let wrong = Diagnostic::error(format!("there is no processor {cpu} for this process"));
+        let wrong = wrong.at(node.place, "no such processor");
+        self.diagnostics.push(wrong.help(format!("it may use {}", cpu::ranges(&allowed))));
+        false
+    }
+
+    /// Whether the process may use the memory node that a table names, and it has processors. Warns if the processor is on another one.
+    fn has_node(&mut self, numa: Option<usize>, cpu: Option<usize>, table: &Table) -> bool {
+        let (Some(number), Some(node)) = (numa, table.get("numa")) else { return true };
+        let nodes: Vec<usize> = numa::nodes().iter().map(|node| node.number).collect();
+        if !nodes.contains(&number) {
+            let wrong = Diagnostic::error(format!("there is no memory node {number} for this process"));
+            let help = match &*nodes {
+                [] => "the kernel has no memory nodes: leave `numa` out".to_owned(),
+                nodes => format!("it may use {}; nodes without processors do not count", cpu::ranges(nodes)),
+            };
+            self.diagnostics.push(wrong.at(node.place, "no such node").help(help));
+            return false;
+        }
+        if let Some(cpu) = cpu
+            && let Some(other) = numa::node_of(cpu)
+            && other != number
+        {
+            let far = Diagnostic::warning(format!("processor {cpu} is on memory node {other}, not on node {number}"));
+            let help = format!("write `numa = {other}`, or leave it out: then the node is that of the processor");
+            self.diagnostics.push(far.at(node.place, "far from the processor").help(help));
+        }
+        true
+    }
+
+    /// Reports workers that apps name and that have no table, and workers without apps.
+    fn check_workers(&mut self, workers: &[(Key, Option<WorkerSpec>)]) {
+        let names = || workers.iter().map(|(key, _)| key.name.as_str());
+        for (name, place) in std::mem::take(&mut self.named_workers) {
+            if name != MAIN && !names().any(|known| known == name) && !self.is_partial {
+                self.diagnostics.push(unknown_worker(&name, place, names()));
+            }
+        }
+        for (key, _) in workers {
+            if !self.made.iter().any(|app| app.worker == key.name) && !self.is_partial {
+                let idle = Diagnostic::warning(format!("no app runs on the worker {}", quoted(&key.name)));
+                let help = format!("write `worker = \"{}\"` in the table of an app, or remove the worker", key.name);
+                self.diagnostics.push(idle.at(key.place, "nothing to do").help(help));
+            }
+        }
+    }
+
+    /// Reports all errors in a table and removes what is wrong.
+    fn check(
+        &mut self,
+        schema: &serde_json::Value,
+        table: &mut Table,
+        place: Place,
+        owner: Owner<'_>,
+        read: impl Fn(&Table) -> Result<(), value::Error>,
+    ) -> Wrong {
+        let given: Vec<String> = table.0.iter().map(|(key, _)| key.name.clone()).collect();
+        let shape = Shape::new(schema);
+        let Owner { called, others } = owner;
+        let mut checker = Checker::new(called, others);
+        checker.table(shape, table, place, "");
+        let Checker { found, removed, .. } = checker;
+        let mut keys: Vec<String> = given.into_iter().filter(|name| table.get(name).is_none()).collect();
+        keys.extend(shape.required().filter(|name| table.get(name).is_none()).map(str::to_owned));
+        let parts: Vec<Vec<String>> = removed.into_iter().filter(|path| path.len() > 1).collect();
+        if keys.is_empty() && parts.is_empty() && !found.is_empty() {
+            keys.push(String::new());
+        }
+        let mut wrong = Wrong { keys, parts };
+        found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
+        // serde finds the errors that the schema cannot express, one at a time.
+        for _ in 0..MAX_ROUNDS {
+            let Err(error) = read(table) else { return wrong };
+            let (message, help) = error.message.split_once("; ").unwrap_or((&error.message, ""));
+            match error.key.as_ref().and_then(|key| table.remove(key)) {
+                // It cannot do without the part that was removed above.
+                Some((key, _)) if wrong.concerns(&key.name) => wrong.keys.push(key.name),
+                Some((key, node)) => {
+                    let words =
+                        shape.properties().find(|(name, _)| *name == key.name).map(|(_, shape)| shape.in_words());
+                    let words = words.map(|words| with_article(&words));
+                    let name = quoted(&key.name);
+                    let is_any = message.starts_with("data did not match any variant");
+                    let (message, kind) = match words {
+                        Some(words) if is_any => (format!("{name} must be {words}"), String::new()),
+                        Some(words) => (format!("{name}: {}", reworded(message)), format!("{name} is {words}")),
+                        None => (format!("{name}: {}", reworded(message)), String::new()),
+                    };
+                    let unreadable = Diagnostic::error(message);
+                    let help = if help.is_empty() { &kind } else { help };
+                    self.diagnostics.push(unreadable.at(error.place.unwrap_or(node.place), "").help(help));
+                    wrong.keys.push(key.name);
+                }
+                // A key that is missing now may have been removed above.
+                None => {
+                    if wrong.is_empty() {
+                        let unreadable = Diagnostic::error(format!("{called}: {message}"));
+                        self.diagnostics.push(unreadable.at(place, "").help(help));
+                        wrong.keys.push(String::new());
+                    }
+                    return wrong;
+                }
+            }
+        }
+        wrong
+    }
+
+    /// Creates the apps.
+    fn create_apps(&mut self) {
+        for pending in mem::take(&mut self.pending) {
+            let before = self.diagnostics.kept();
+            let (scope, generated) = (self.known[pending.known].scope, pending.generated);
+            let name = self.known[pending.known].name.clone();
+            self.create_app(pending);
+            if let Some(place) = generated {
+                self.diagnostics.explain(before, place, &format!("in its part {}", quoted(&name)));
+            }
+            self.locate(before, scope);
+        }
+    }
+
+    /// Creates an app from its table.
+    fn create_app(&mut self, pending: Pending<'r>) {
+        let Pending { known, entry, is_known, named, lacks, .. } = pending;
+        let NamedTable { key, mut table, folder, bases } = named;
+        let key = Key { name: self.known[known].name.clone(), ..key };
+        // These `links` belong at the top of the file, so the network's links are incomplete.
+        self.is_partial |= matches!(table.get("links"), Some(Node { value: Value::List(_), .. }));
+        let worker = table.get("worker").map(|node| node.place);
+        let common = self.common(entry.schema(), &mut table, key.place);
+        if let (Some(place), Some(Common { worker: Some(worker), .. })) = (worker, &common) {
+            self.named_workers.insert((worker.clone(), place));
+        }
+        let called = format!("app type `{}`", entry.name());
+        let owner = Owner { called: &called, others: Common::KEYS };
+        let mut wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
+        wrong.add(lacks);
+        let mut context = Context::new(folder, &key.name).with_bases(bases).with_objects(&self.objects);
+        context = context.with_texts(self.overrides.texts());
+        context.for_perf = self.overrides.is_for_perf();
+        let made = self.configure(&key, &mut table, &mut wrong, |table| entry.make(table, &context));
+        self.diagnostics.add_files(context.texts());
+        self.warn_of_open_secrets(context.secrets(), &key.name, &table);
+        let capabilities = entry.capabilities(&table);
+        if !capabilities.is_empty() {
+            self.app_capabilities.push((key.name.clone(), capabilities));
+        }
+        for resource in entry.resources(&table, &context) {
+            // A key without a place has its default value, or was wrong and has been removed.
+            let Some(place) = self.place(&table, resource.key()) else { continue };
+            self.used.push(ResourceUse { app: key.name.clone(), place, resource });
+        }
+        if made.is_some() {
+            self.warnings(&context, &key, &table);
+        }
+        if let (true, Some(spec), Some(common)) = (is_known, made, common) {
+            self.made.push(common.applied_to(spec));
+            self.tables.push((known, entry, table));
+        }
+    }
+
+    /// Warns of secrets in a table that others than the owner of its file can read. A table can have values from several
+    /// files, and from settings, which every user sees in the list of processes.
+    fn warn_of_open_secrets(&mut self, secrets: BTreeSet<(&str, Vec<String>)>, app: &str, table: &Table) {
+        let mut places: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
+        for (key, steps) in secrets {
+            let Some(place) = self.part(table, key, &Part { steps, range: None }) else { continue };
+            // A variable's value is not in the text.
+            if !self.diagnostics.text(place).contains("${") {
+                places.entry(place.source).or_default().push(place);
+            }
+        }
+        for (source, places) in places {
+            let keys = match &places[..] {
+                [_] => "a key is".to_owned(),
+                several => format!("{} keys are", several.len()),
+            };
+            let own_file = "put it into a file of its own, and name that as `key_file`";
+            let (where_it_is, help) = if self.diagnostics.is_setting(source) {
+                ("on the command line, which every user can read".to_owned(), own_file.to_owned())
+            } else {
+                let Some(file) = self.diagnostics.file_of(source) else { continue };
+                let Some(metadata) = fs::metadata(file).ok().filter(private_file::is_open) else { continue };
+                let mode = metadata.mode() & 0o777;
+                let help = format!("close it with `chmod 600 {}`, or {own_file}", file.display());
+                (format!("in a file that is open to others than its owner (mode {mode:04o})"), help)
+            };
+            let open = Diagnostic::warning(format!("{}: {keys} {where_it_is}", quoted(app)));
+            self.diagnostics.push(open.at(places[0], "the key").help(help));
+        }
+    }
+
+    /// Has an app or object check its values, and reports its errors one by one. Each time the wrong part of the value is
+    /// removed: a key, an entry or an item. `wrong` has been removed already; errors that follow from what is absent are
+    /// not reported.
+    fn configure<T>(
+        &mut self,
+        key: &Key,
+        table: &mut Table,
+        wrong: &mut Wrong,
+        make: impl Fn(&Table) -> Result<T, AppTableError>,
+    ) -> Option<T> {
+        let Wrong { keys: wrong, parts: removed } = wrong;
+        for _ in 0..MAX_ROUNDS {
+            let mistake = match make(table) {
+                Ok(made) => return (wrong.is_empty() && removed.is_empty()).then_some(made),
+                Err(AppTableError::Refused(mistake)) => mistake,
+                // The object's errors have been reported.
+                Err(AppTableError::Follows) => return None,
+                Err(AppTableError::Unreadable(error)) => {
+                    // The entry cannot do without the key that was removed last.
+                    if let Some([path @ .., _]) = removed.last().map(Vec::as_slice).filter(|path| path.len() > 1) {
+                        let path = path.to_vec();
+                        table.remove_at(&path);
+                        removed.push(path);
+                        continue;
+                    }
+                    if wrong.is_empty() {
+                        let unreadable = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
+                        self.diagnostics.push(unreadable.at(error.place.unwrap_or(key.place), ""));
+                    }
+                    return None;
+                }
+            };
+            let path = path_of(&mistake);
+            let top = path.first().cloned().unwrap_or_default();
+            let is_gone = |gone: &String| match gone.as_str() {
+                "" => top.is_empty() || mistake.is_absence,
+                gone => gone == top || mentions(&mistake, gone),
+            };
+            if !wrong.iter().any(is_gone) && !removed.iter().any(|gone| follows(&mistake, &path, gone)) {
+                self.refused(mistake, &key.name, table, key.place);
+            }
+            match table.remove_at(&path) {
+                0 => return None,
+                1 => wrong.push(top),
+                length => removed.push(path[..length].to_vec()),
+            }
+        }
+        None
+    }
+
+    /// Takes the common keys out of a table, except those that the app type defines itself. `None` if they are wrong.
+    fn common(&mut self, schema: &serde_json::Value, table: &mut Table, place: Place) -> Option<Common> {
+        let mut taken = common_of(schema, table);
+        let owner = Owner { called: "an app", others: &[] };
+        let wrong = self.check(&common_keys(), &mut taken, place, owner, |table| Common::deserialize(table).map(drop));
+        if wrong.is_empty() { Common::deserialize(&taken).ok() } else { None }
+    }
+
+    /// The place of a key's value, or of the innermost existing table on its path.
+    fn place(&self, table: &Table, key: &str) -> Option<Place> {
+        let mut place = None;
+        let mut level = Some(table);
+        for name in key.split('.') {
+            let Some(node) = level.and_then(|level| level.get(name)) else { break };
+            place = Some(node.place);
+            level = if let Value::Table(inner) = &node.value { Some(inner) } else { None };
+        }
+        place
+    }
+
+    /// The place of a part of a key's value, as closely as the text tells it.
+    fn part(&self, table: &Table, key: &str, part: &Part) -> Option<Place> {
+        let value = table.get(key)?;
+        let mut node = value;
+        for step in &part.steps {
+            let inner = match &node.value {
+                Value::Table(entries) => entries.get(step),
+                Value::List(items) => step.parse().ok().and_then(|index: usize| items.get(index)),
+                _ => None,
+            };
+            let Some(inner) = inner else { return Some(node.place) };
+            node = inner;
+        }
+        let place = node.place;
+        let (Some(range), Value::Text(text)) = (&part.range, &node.value) else { return Some(place) };
+        let range = range.start as usize..range.end as usize;
+        let within = written::place_within(self.diagnostics.text(place), text, &range);
+        Some(within.map_or(place, |range| Place {
+            start: place.start + range.start,
+            end: place.start + range.end,
+            ..place
+        }))
+    }
+
+    /// Reports what an app or object has warned of while it was made.
+    fn warnings(&mut self, context: &Context, key: &Key, table: &Table) {
+        let mut warnings = context.warnings();
+        let more = warnings.len().saturating_sub(MAX_WARNINGS);
+        warnings.truncate(MAX_WARNINGS);
+        for warning in warnings {
+            self.reported(Diagnostic::warning, warning, &key.name, table, key.place);
+        }
+        if more > 0 {
+            let message = format!("{}: {more} more warnings", quoted(&key.name));
+            self.diagnostics.push(Diagnostic::warning(message).at(key.place, ""));
+        }
+    }
+
+    /// Reports an error that the app's own check found.
+    fn refused(&mut self, mistake: SettingError, app: &str, table: &Table, header: Place) {
+        self.reported(Diagnostic::error, mistake, app, table, header);
+    }
+
+    fn reported(
+        &mut self,
+        severity: fn(String) -> Diagnostic,
+        mistake: SettingError,
+        app: &str,
+        table: &Table,
+        header: Place,
+    ) {
+        let place = mistake.key.and_then(|key| self.part(table, key, &mistake.part).or_else(|| self.place(table, key)));
+        let wrong = severity(format!("{}: {}", quoted(app), mistake.message));
+        let label = match (place, mistake.key) {
+            (None, Some(key)) => format!("`{key}` is not given here"),
+            _ => String::new(),
+        };
+        // Parts of a compound app may read the same value.
+        if !self.reported.insert((place.unwrap_or(header), mistake.message.clone())) {
+            return;
+        }
+        if let Some(file) = mistake.file {
+            return self.reported_file(severity, *file, app, place.unwrap_or(header));
+        }
+        self.diagnostics.push(wrong.at(place.unwrap_or(header), label).help(mistake.help));
+    }
+
+    /// Reports mistakes in a text file that a key names.
+    fn reported_file(&mut self, severity: fn(String) -> Diagnostic, file: WrongFile, app: &str, named_at: Place) {
+        let WrongFile { name, text, mistakes, more } = file;
+        let source = self.diagnostics.add_source(name.clone(), text);
+        let used = format!("{} reads it", quoted(app));
+        for TextMistake { range, message, help } in mistakes {
+            let place = Place { source, start: range.start, end: range.end };
+            self.diagnostics.push(severity(message).at(place, "").at(named_at, &used).help(help));
+        }
+        if more > 0 {
+            let message = format!("{} has {more} more", quoted(&name));
+            self.diagnostics.push(severity(message).at(named_at, used));
+        }
+    }
+
+    /// Takes the key `app` out of a table and looks up the type.
+    fn kind(&mut self, name: &str, header: Place, table: &mut Table) -> Kind<'r> {
+        const HELP: &str = "`bellows apps` lists all types";
+        let registry = self.registry;
+        let Some((_, node)) = table.remove("app") else {
+            let missing = Diagnostic::error(format!("the app {} has no type", quoted(name)));
+            let missing = missing.at(header, "`app` is missing here");
+            self.diagnostics.push(missing.help(format!("add `app = \"TYPE\"`; {HELP}")));
+            return Kind::Unknown;
+        };
+        match &node.value {
+            Value::Broken => Kind::Unknown,
+            Value::Text(kind) => {
+                if let Some(entry) = registry.get(kind) {
+                    return Kind::Known(entry);
+                }
+                if let Some(entry) = registry.compound(kind) {
+                    return Kind::Compound(entry);
+                }
+                let near = registry.nearest(kind);
+                let label = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "unknown type".to_owned(),
+                };
+                let unknown = Diagnostic::error(format!("there is no app type {}", quoted(kind)));
+                let few = registry.names().count() <= 8;
+                let types = listed(registry.names());
+                let help = if few { format!("there are {types}") } else { HELP.to_owned() };
+                self.diagnostics.push(unknown.at(node.place, label).help(help));
+                // A misspelled type still gets its keys checked.
+                let meant = near.filter(|near| is_sure(kind, near, registry.names()));
+                meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Misspelled)
+            }
+            other => {
+                let wrong = Diagnostic::error("`app` must be the name of an app type");
+                self.diagnostics.push(wrong.at(node.place, format!("this is {}", other.called())).help(HELP));
+                Kind::Unknown
+            }
+        }
+    }
+}
+
+/// Takes the common keys out of a table, except those that its type defines itself.
+fn common_of(schema: &serde_json::Value, table: &mut Table) -> Table {
+    let taken = Common::KEYS.iter().filter(|name| !has_key(schema, name));
+    Table(taken.filter_map(|name| table.remove(name)).collect())
+}
+
+/// Whether a type defines a key.
+fn has_key(schema: &serde_json::Value, name: &str) -> bool {
+    Shape::new(schema).properties().any(|(own, _)| own == name)
+}
+
+/// The type that a table names.
+enum Kind<'r> {
+    Known(&'r Entry),
+    Compound(&'r CompoundEntry),
+    /// The type is misspelled, which has been reported.
+    Misspelled(&'r Entry),
+    Unknown,
+}
+
+/// Whether an error mentions a key.
+fn mentions(mistake: &SettingError, key: &str) -> bool {
+    let reference = format!("`{key}");
+    let speaks = |text: &str| {
+        text.match_indices(&reference).any(|(at, found)| {
+            let next = text[at + found.len()..].chars().next();
+            next.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '-'))
+        })
+    };
+    !key.is_empty() && (speaks(&mistake.message) || speaks(&mistake.help))
+}
+
+/// The steps to a wrong value: its key, the entries and items in there.
+fn path_of(mistake: &SettingError) -> Vec<String> {
+    let key = mistake.key.into_iter().flat_map(|key| key.split('.'));
+    key.map(str::to_owned).chain(mistake.part.steps.iter().cloned()).collect()
+}
+
+/// Whether a mistake at a path may follow from the absence of what was removed at another one.
+fn follows(mistake: &SettingError, path: &[String], removed: &[String]) -> bool {
+    let [top, .., last] = removed else { return false };
+    let is_item = last.parse::<usize>().is_ok();
+    match path {
+        // What is absent may be what was removed.
+        [other, ..] if other != top && mistake.is_absence => true,
+        // Of the table as a whole, or of the whole value that something was removed from.
+        [] => true,
+        _ if path.len() < removed.len() && removed.starts_with(path) => true,
+        // What was removed has a name, which others use, or those beside it.
+        _ if !is_item && (removed.len() == 2 || path.starts_with(&removed[..removed.len() - 1])) => {
+            mentions(mistake, last) || path[0] != *top && mentions(mistake, top)
+        }
+        _ => path[0] != *top && mentions(mistake, top),
+    }
+}
+
+/// Rewords a serde error to match the other messages.
+fn reworded(message: &str) -> String {
+    let found = ["invalid type: ", "invalid value: "].into_iter().find_map(|prefix| message.strip_prefix(prefix));
+    let Some((found, expected)) = found.and_then(|rest| rest.split_once(", expected ")) else {
+        return message.to_owned();
+    };
+    let found = found.strip_prefix("string ").map_or(found.to_owned(), |text| format!("the text {text}"));
+    let expected = match expected {
+        "u8" => "an integer 0 to 255",
+        "u16" => "an integer 0 to 65,535",
+        "u32" | "u64" | "usize" => "an integer 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "an integer",
+        "f32" | "f64" => "a number",
+        "a string" => "text",
+        other => other,
+    };
+    format!("found {found}, expected {expected}")
+}

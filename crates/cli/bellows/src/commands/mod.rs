@@ -1,0 +1,39 @@
+//! The subcommands, one file each: arguments and action.
+
+use crate::subcommand::subcommands;
+
+subcommands! {
+    /// The subcommand to run.
+    pub enum Subcommand {
+        Run(run),
+        Check(check),
+        Apps(apps),
+        Schema(schema),
+        Graph(graph),
+        Filter(filter),
+        Ps(ps),
+        Events(events),
+        Show(show),
+        Top(top),
+        Metrics(metrics),
+        Web(web),
+        Trace(trace),
+        Tap(tap),
+        Route(route),
+        Neighbour(neighbour),
+        Esp(esp),
+        Clear(clear),
+        Timeline(timeline),
+        Place(place),
+        Reload(reload),
+        Confirm(confirm),
+        Stop(stop),
+        Appbench(appbench),
+        Bench(bench),
+        Breathsim(breathsim),
+        Campaign(campaign),
+        New(new),
+        Completions(completions),
+        Man(man),
+    }
+}

@@ -1,0 +1,344 @@
+//! `bellows show`.
+
+mod advice;
+mod breath;
+mod counters;
+mod fib;
+mod hot;
+mod interfaces;
+mod latency;
+pub mod mac;
+pub mod neighbours;
+mod router;
+mod run;
+mod saved;
+mod status;
+mod vhost;
+
+use std::process::ExitCode;
+
+use bellows_config::nearest;
+use bellows_inspect::health::problems;
+use bellows_inspect::networks::{self, Access, Obstacle, Sample, State};
+use bellows_inspect::reports::{self, Subject};
+use bellows_inspect::text::sanitize;
+use bellows_observe::{RuntimeDir, Snapshot};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::arguments::NameOption;
+use crate::command_error::CommandError;
+use crate::operating::network;
+use crate::report;
+use crate::subcommand::{Execute, Program};
+use crate::terminal;
+use crate::text::{count, span};
+
+/// Show a network's counters and costs
+///
+/// For a crashed network, its last counters are shown. Without a part, `show` prints apps, links, drops and counters.
+#[derive(Debug, Args)]
+#[command(visible_aliases = ["status", "stats"])]
+pub struct Arguments {
+    /// What to show: run, latency, hot, counters, apps, links, interfaces, neighbours, fib, mac, saved, errors, config, breath, vhost, status
+    #[arg(value_name = "PART", long_help = parts_help())]
+    first: Option<String>,
+    /// The network's name, if several run, or an app for vhost and status
+    #[arg(value_name = "NAME")]
+    second: Option<String>,
+    #[command(flatten)]
+    option: NameOption,
+    /// Print that part, or all counters, as JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// One routing domain, for fib and neighbours
+    #[arg(long, value_name = "VRF")]
+    vrf: Option<String>,
+    #[command(flatten)]
+    run: run::Options,
+    #[command(flatten)]
+    hot: hot::Options,
+    #[command(flatten)]
+    mac: mac::Options,
+}
+
+/// The parts that `show` can print alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Apps,
+    Breath,
+    Config,
+    Counters,
+    Errors,
+    Fib,
+    Hot,
+    Interfaces,
+    Latency,
+    Links,
+    Mac,
+    Neighbours,
+    Run,
+    Saved,
+    Vhost,
+    Status,
+}
+
+/// The parts by name, with a description of each.
+const PARTS: &[(&str, Part, &str)] = &[
+    ("run", Part::Run, "the cost of each app"),
+    ("latency", Part::Latency, "how long packets and breaths take"),
+    ("hot", Part::Hot, "the hottest functions and instructions, by samples"),
+    ("counters", Part::Counters, "every counter that is not 0, with its description"),
+    ("apps", Part::Apps, "packets in and out of each app"),
+    ("links", Part::Links, "packets through each link"),
+    ("interfaces", Part::Interfaces, "ports to the outside, and the interfaces of routers"),
+    ("neighbours", Part::Neighbours, "the neighbours of routers: addresses, states and ages"),
+    ("fib", Part::Fib, "the forwarding tables of routers: sizes, next hops"),
+    ("mac", Part::Mac, "the MAC addresses of bridges: ports, VLANs and ages"),
+    ("saved", Part::Saved, "routes, neighbours and keys that commands have saved"),
+    ("errors", Part::Errors, "packets that were dropped, by app and reason"),
+    ("config", Part::Config, "the network file as it was read"),
+    ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
+    ("vhost", Part::Vhost, "virtio devices: sockets, features, rings, counters"),
+    ("status", Part::Status, "the state that each app reports"),
+];
+
+/// The list of parts and their descriptions, as help text.
+pub fn parts() -> Vec<(&'static str, &'static str)> {
+    PARTS.iter().map(|(name, _, what)| (*name, *what)).collect()
+}
+
+fn parts_help() -> String {
+    let width = PARTS.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+    let parts = PARTS.iter().map(|(name, _, what)| format!("\n  {name:width$}  {what}"));
+    "What to show:".to_owned() + &parts.collect::<String>()
+}
+
+fn part(name: &str) -> Option<Part> {
+    PARTS.iter().find(|(known, ..)| *known == name).map(|(_, part, _)| *part)
+}
+
+impl Arguments {
+    /// The part (or all), and the word for the network or app. A single word that is not a part is a network's name.
+    fn read(&self) -> Result<(Option<Part>, Option<&str>), CommandError> {
+        let (first, second) = (self.first.as_deref(), self.second.as_deref());
+        match (first.map(|word| (word, part(word))), second.map(|word| (word, part(word)))) {
+            (None, _) => Ok((None, None)),
+            (Some((_, Some(part))), name) => Ok((Some(part), name.map(|(name, _)| name))),
+            // With the arguments swapped there is only one meaning.
+            (Some((name, None)), Some((_, Some(part)))) => Ok((Some(part), Some(name))),
+            (Some((name, None)), None) => {
+                let all = RuntimeDir::all();
+                // The suffix after `@` selects one of a network's runs.
+                let network = name.split('@').next().unwrap_or(name);
+                if all.iter().any(|runtime_dir| runtime_dir.has_name(network)) {
+                    return Ok((None, Some(name)));
+                }
+                let names: Vec<String> = all.iter().map(RuntimeDir::name).collect();
+                Err(CommandError::Usage(unknown(name, &names)))
+            }
+            (Some((word, None)), Some(_)) => Err(CommandError::Usage(unknown(word, &[]))),
+        }
+    }
+}
+
+/// The error for a word that is neither a part nor one of these networks.
+fn unknown(word: &str, networks: &[String]) -> String {
+    let names = || PARTS.iter().map(|(name, ..)| *name);
+    let meant = match nearest(word, names().chain(networks.iter().map(String::as_str))) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None => String::new(),
+    };
+    let running = match networks {
+        [] => String::new(),
+        names => format!("; networks: {}", names.join(", ")),
+    };
+    format!(
+        "`{word}` is neither a part of `show` nor a network{meant} (parts: {}{running}; {})",
+        names().collect::<Vec<_>>().join(", "),
+        networks::searched_places()
+    )
+}
+
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
+        let (part, word) = self.read()?;
+        let takes_app = matches!(part, Some(Part::Vhost | Part::Status));
+        if let (Some(name), Some(word), false) = (self.option.or(None), word, takes_app) {
+            let message = format!("the network is named twice, by `-n {name}` and by `{word}`; leave one out");
+            return Err(CommandError::Usage(message));
+        }
+        self.run.check(part)?;
+        if self.hot.is_given() && part != Some(Part::Hot) {
+            return Err(CommandError::Usage("--app, --for and --top are for `show hot`".to_owned()));
+        }
+        if self.vrf.is_some() && !matches!(part, Some(Part::Fib | Part::Neighbours)) {
+            return Err(CommandError::Usage("--vrf is for `show fib` and `show neighbours`".to_owned()));
+        }
+        if self.mac.is_given() && part != Some(Part::Mac) {
+            return Err(CommandError::Usage("--table, --port, --vlan and --mac are for `show mac`".to_owned()));
+        }
+        if part == Some(Part::Vhost) {
+            return vhost::execute(self.option.or(None), word, self.json);
+        }
+        if part == Some(Part::Status) {
+            return status::execute(self.option.or(None), word, self.json);
+        }
+        let runtime_dir = network(self.option.or(word), Access::Read)?;
+        match part {
+            Some(Part::Fib) => fib::execute(&runtime_dir, self.vrf.as_deref(), self.json),
+            Some(Part::Neighbours) => neighbours::execute(&runtime_dir, self.vrf.as_deref(), self.json),
+            Some(Part::Mac) => mac::execute(&runtime_dir, &self.mac, self.json),
+            Some(Part::Saved) => saved::execute(&runtime_dir, self.json),
+            Some(Part::Breath) => breath::execute(&runtime_dir, self.json),
+            Some(Part::Run) => run::execute(runtime_dir, &self.run, self.json),
+            Some(Part::Latency) => latency::execute(runtime_dir, self.json),
+            Some(Part::Hot) => hot::execute(&runtime_dir, &self.hot, self.json),
+            Some(Part::Interfaces) => interfaces::execute(runtime_dir, &program.registry, self.json),
+            Some(Part::Counters) => counters::execute(runtime_dir, &program.registry, self.run.all(), self.json),
+            part => execute_tables(runtime_dir, part, self.json),
+        }
+    }
+
+    fn only_reports(&self) -> bool {
+        true
+    }
+}
+
+/// Shows the parts that are tables made from one snapshot of the counters.
+fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Result<ExitCode, CommandError> {
+    let (name, state, pid) = (runtime_dir.name(), networks::state(&runtime_dir), runtime_dir.process());
+    let user = runtime_dir.user();
+    let mut observer = networks::open(runtime_dir)?;
+    let sample = Sample::take(&mut observer);
+    let counters = &sample.counters;
+    let config = &observer.directory().config;
+    if json {
+        let mut value = match part {
+            Some(Part::Apps) => json!({ "apps": counters.apps }),
+            Some(Part::Links) => json!({ "links": counters.links }),
+            Some(Part::Errors) => json!({ "errors": errors(counters) }),
+            Some(Part::Config) => json!({ "source": counters.source, "config": config }),
+            _ => reports::counters(&Subject { name: name.clone(), user: user.clone(), state }, &sample, config),
+        };
+        value["name"] = json!(name);
+        value["user"] = json!(user);
+        value["state"] = json!(state);
+        terminal::print(&format!("{value:#}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    say_if_not_running(&name, state, counters);
+    let rich = terminal::stdout_is_rich();
+    let text = match part {
+        Some(Part::Apps) => report::apps(counters).render(rich),
+        Some(Part::Links) => report::links(counters).render(rich),
+        Some(Part::Errors) => {
+            let drops = report::drops(counters);
+            match drops.is_empty() {
+                true => "nothing was dropped\n".to_owned(),
+                false => drops.render(rich) + &report::causes(counters, u64::MAX),
+            }
+        }
+        Some(Part::Config) => {
+            let text = sanitize(config);
+            terminal::print_verbatim(&if text.ends_with('\n') { text } else { text + "\n" })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {
+            let head = match pid {
+                Some(pid) if state == State::Stopped => format!("{name}: stopped (process {pid})"),
+                Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
+                None => format!("{name}: crashed (process {})", counters.pid),
+            };
+            let (source, problems) = (sanitize(&counters.source), problems(observer.runtime_dir(), state, &sample));
+            format!("{head}, {source}\n{problems}\n{}\n{}", report::counters(counters, rich), engine(counters))
+        }
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the figures are the last that the network left.
+fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
+    let pid = counters.pid;
+    match state {
+        State::Running => {}
+        State::Stopped => {
+            terminal::warn(&format!("`{name}` (process {pid}): {}\n", Obstacle::Stopped.advice(name, pid)));
+        }
+        State::Crashed => terminal::warn(&format!("`{name}` (process {pid}) has crashed; this is its last state\n")),
+    }
+}
+
+/// The rows of `show errors`: drops by app and reason.
+fn errors(counters: &Snapshot) -> Vec<Value> {
+    let of_app = |(removed, app): (bool, &bellows_observe::AppCounts)| {
+        let drops = app.drops.iter().filter(|(_, packets)| **packets > 0);
+        let error = |(reason, packets): (&String, &u64)| {
+            let mut error = json!({ "app": app.name, "removed": removed, "reason": reason, "packets": packets });
+            if let Some(help) = report::loss_help(app, reason) {
+                error["help"] = json!(help);
+            }
+            error
+        };
+        drops.map(error).collect::<Vec<_>>()
+    };
+    let gone = &counters.gone;
+    let apps = counters.apps.iter().map(|app| (false, app)).chain(gone.apps.iter().map(|app| (true, app)));
+    let links = gone.links.iter().filter(|link| link.removed > 0).map(|link| {
+        let name = format!("{} -> {}", link.from, link.to);
+        json!({ "link": name, "removed": true, "reason": "removed", "packets": link.removed })
+    });
+    let forgotten = Some(counters.engine("forgotten_drops")).filter(|packets| *packets > 0);
+    let forgotten = forgotten.map(|packets| json!({ "removed": true, "reason": "all reasons", "packets": packets }));
+    apps.flat_map(of_app).chain(links).chain(forgotten).collect()
+}
+
+/// The engine's own counters, on one line.
+fn engine(counters: &Snapshot) -> String {
+    format!(
+        "schedule {}; {} breaths, {} of them idle; {} sleeps; {}; {} reloads{}\n",
+        counters.schedule,
+        count(counters.engine("breaths")),
+        count(counters.engine("idle_breaths")),
+        count(counters.engine("sleeps")),
+        networks::buffers(counters),
+        count(counters.engine("reloads")),
+        networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_names_of_their_own() {
+        for (name, this, what) in PARTS {
+            assert_eq!(part(name), Some(*this), "{name}");
+            assert!(!what.is_empty());
+        }
+    }
+
+    #[test]
+    fn errors_of_removed_parts_have_their_form() {
+        let link = bellows_observe::LinkCounts { removed: 2, ..Default::default() };
+        let app = bellows_observe::AppCounts { drops: [("odd".to_owned(), 1)].into(), ..Default::default() };
+        let gone = bellows_observe::Gone { apps: vec![app], links: vec![link] };
+        let engine = [("forgotten_drops".to_owned(), 3)].into();
+        let errors = errors(&Snapshot { gone, engine, ..Snapshot::default() });
+        let lacking: Vec<Vec<String>> = errors.iter().map(|error| crate::forms::lacking("Drops", error)).collect();
+        let [app, link, help] = ["app", "link", "help"].map(|name| format!("it has no `{name}`"));
+        let expected = [vec![&link, &help], vec![&app, &help], vec![&app, &link, &help]];
+        assert_eq!(lacking.iter().map(|all| all.iter().collect::<Vec<_>>()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_typo_is_answered_with_the_parts() {
+        let said = unknown("latnecy", &["one".to_owned(), "two".to_owned()]);
+        for wanted in ["did you mean `latency`?", "run, latency, hot", "networks: one, two"] {
+            assert!(said.contains(wanted), "{said}");
+        }
+        assert!(!unknown("firewall", &[]).contains("did you mean"));
+    }
+}

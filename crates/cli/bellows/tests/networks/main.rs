@@ -1,0 +1,25 @@
+//! Running networks, from outside: reports, counters, changes, routes, traces, metrics, services.
+
+mod changes;
+mod compounds;
+mod costs;
+mod esp;
+mod examples;
+mod hardened;
+mod judges;
+mod metrics;
+mod observe;
+mod place;
+mod places;
+mod postmortem;
+mod routes;
+mod run;
+mod service;
+mod states;
+mod switching;
+mod vpn;
+mod watch;
+mod whole_runs;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,16 @@
+//! Safe wrappers around the system calls with which processes share memory, descriptors and events: what a vhost-user
+//! device and a control socket need. The other process may be hostile at any time.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`confine`] | a thread that restricts itself to the system calls that its work needs |
+//! | [`mapping`] | mappings of other processes' files, safe against truncation |
+//! | [`memfd`] | memory files, to share with other processes |
+//! | [`notify`] | raising events of other processes without ever waiting for them |
+//! | [`socket`] | Unix sockets that pass descriptors, never blocking |
+
+pub mod confine;
+pub mod mapping;
+pub mod memfd;
+pub mod notify;
+pub mod socket;

@@ -1,0 +1,255 @@
+//! `bench fib`: look-ups of next hops in tables like the Internet's, changes of routes, and loading them.
+//!
+//! A process has one table and looks up batches of 128 keys. The crate's table takes turns with plain ones, and with those
+//! of other programs, such as bench/peers/fib.c, which get the same routes and keys in a folder. At its end a process
+//! checks everything that it has found.
+
+mod changing;
+mod reading;
+mod replacing;
+mod results;
+pub(super) mod routes;
+mod side;
+mod tables;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bellows_config::Registry;
+use bellows_sys::cpu;
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::beside::Beside;
+use crate::networks::Folder;
+use crate::programs::OtherProgram;
+use crate::report::{BenchError, Report, Table, chosen};
+use crate::targets::conclusions;
+use crate::turns::Session;
+use crate::workers::{self, ProcessError};
+use results::Sides;
+use routes::Prefixes;
+use side::{Kind, Reader, Structure, Task, Work, lay_out};
+use tables::{Intervals, KEY_SETS, Keys, LookUp, keys};
+
+/// Keys that are looked up together.
+const BATCH: usize = 128;
+
+/// Timed passes over a set of keys in a turn.
+const PASSES: usize = 3;
+
+/// Changes in a turn.
+const CHANGES: usize = 20_000;
+
+/// Changes of one commit.
+const COMMITS: [usize; 2] = [1, 100];
+
+/// What a case measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Ipv4,
+    Ipv6,
+    Changes,
+    Replace,
+    Load,
+}
+
+impl Case {
+    const ALL: [Case; 5] = [Case::Ipv4, Case::Ipv6, Case::Changes, Case::Replace, Case::Load];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::Ipv4 => "ipv4",
+            Case::Ipv6 => "ipv6",
+            Case::Changes => "changes",
+            Case::Replace => "replace",
+            Case::Load => "load",
+        }
+    }
+
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Case::Ipv4 => Some(Kind::Ipv4),
+            Case::Ipv6 => Some(Kind::Ipv6),
+            Case::Changes | Case::Replace | Case::Load => None,
+        }
+    }
+
+    /// The work of each process, and its name.
+    fn works(self, has_peers: bool) -> Vec<(Work, &'static str)> {
+        let look_up = |kind, structure| Work::LookUp { kind, structure };
+        match (self, self.kind()) {
+            (Case::Replace, _) => vec![(Work::Replace, "bellows")],
+            (Case::Load, _) => vec![(Work::Load, "bellows")],
+            (_, Some(kind)) => {
+                let mut works = vec![(look_up(kind, Structure::Own), "bellows")];
+                if kind == Kind::Ipv4 && !has_peers {
+                    works.push((look_up(kind, Structure::Dir24), "plain DIR-24-8"));
+                }
+                if !has_peers {
+                    works.push((look_up(kind, Structure::BinarySearch), "binary search"));
+                }
+                works
+            }
+            (_, None) => {
+                let readers = [Reader::Nothing, Reader::Changing, Reader::Others];
+                let change = |commit| readers.map(|reader| (Work::Change { commit, reader }, "bellows"));
+                COMMITS.into_iter().flat_map(change).collect()
+            }
+        }
+    }
+}
+
+/// Measure look-ups of next hops, and changes of routes
+///
+/// Clocks a look-up in batches of 128 keys, over a table with as many prefixes of each length as the Internet's has
+/// (901,899 of IPv4, 160,147 of IPv6), or over a file. Keys are uniform (of IPv6, below 2000::/3) or drawn by prefix: a
+/// prefix, then an address in it; 1,048,576 different ones, and 32,768 and 256. Cases: ipv4 and ipv6, beside a plain
+/// DIR-24-8 and a binary search, with the bytes of each table; changes, how many a second, alone and while another thread
+/// looks up, and how many that one looks up beside changes of its own tables and beside those of others; replace, how much
+/// longer than usual another thread's batches take when all routes are replaced; load, the time from a text to both
+/// tables, and their memory with all routes.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    figures: Figures,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=60_000))]
+    rounds: usize,
+    /// Next hops of the tables
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "256,4000", value_parser = whole(1..=32_766))]
+    next_hops: Vec<usize>,
+    /// A file with prefixes of both families as the first words of its lines, in place of the generated table
+    #[arg(long, value_name = "FILE")]
+    routes: Option<PathBuf>,
+    /// Disturb the measurement: thrash or bursts
+    ///
+    /// A process on another processor writes to twice as much memory as the last-level cache holds, all the time (thrash)
+    /// or now and then (bursts): look-ups on a machine whose other processors are in use.
+    #[arg(long, value_name = "HOW")]
+    beside: Option<Beside>,
+    /// Generate only one in so many prefixes
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1000), hide = true)]
+    divisor: usize,
+    /// Another program with tables, which takes turns with this one (see bench/peers/fib.c); one whose name ends in 6 is for
+    /// IPv6
+    #[arg(long, value_name = "NAME=PROGRAM ARGUMENT …", hide = true)]
+    peer: Vec<OtherProgram>,
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("fib"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let has_peers = !options.peer.is_empty();
+    let cases = Case::ALL.into_iter().filter(|case| !has_peers || case.kind().is_some());
+    let cases = chosen(cases, Case::name, &options.figures.case)?;
+    let conditions: Vec<(Case, usize)> = cases
+        .into_iter()
+        .flat_map(|case| {
+            let next_hops = if case.kind().is_some() { &options.next_hops[..] } else { &options.next_hops[..1] };
+            next_hops.iter().map(move |&next_hops| (case, next_hops))
+        })
+        .collect();
+    let programs = |case: Case| -> Vec<&OtherProgram> {
+        options.peer.iter().filter(|peer| peer.name.ends_with('6') == (case == Case::Ipv6)).collect()
+    };
+    let processes = options.figures.processes;
+    let sides = |(case, _): &(Case, usize)| case.works(has_peers).len() + programs(*case).len();
+    let all = conditions.iter().map(sides).sum::<usize>() * processes;
+    let prefixes = side::prefixes(options.routes.as_ref(), options.divisor).map_err(BenchError::Refused)?;
+    let mut session = Session::new(arguments, options.common.cpu, all, observer);
+    let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
+    let bench = if has_peers { "peers fib" } else { "fib" };
+    let (mut table, mut results, mut refused) = (Table::default(), Vec::new(), Vec::new());
+    for (case, next_hops) in conditions {
+        let (works, programs) = (case.works(has_peers), programs(case));
+        let folder = has_peers.then(|| Folder::new("fib")).transpose()?;
+        let mut peers = Vec::new();
+        if let Some(folder) = &folder {
+            let written = match case.kind() {
+                Some(Kind::Ipv6) => write_table::<u128>(&prefixes, next_hops as u32, &folder.0),
+                _ => write_table::<u32>(&prefixes, next_hops as u32, &folder.0),
+            };
+            written.map_err(|error| BenchError::Folder(folder.0.clone(), error))?;
+            let further = [processor.to_string(), folder.0.display().to_string()];
+            peers.extend(programs.iter().map(|program| program.with(further.clone())));
+        }
+        let task = |&(work, _): &(Work, &str)| Task {
+            work,
+            next_hops: next_hops as u32,
+            routes: options.routes.clone(),
+            divisor: options.divisor,
+            cpu: options.common.cpu,
+        };
+        let matches = session.matches(processes, &[options.rounds], &peers, |_| works.iter().map(task).collect())?;
+        let names = works.iter().map(|(_, name)| *name).chain(programs.iter().map(|program| program.name.as_str()));
+        let sides = Sides { case, next_hops, matches: &matches, names: names.collect(), works: &works };
+        refused.extend(sides.refused());
+        let found = sides.results();
+        session.show(&table.part(bench, session.machine(), processes, &found));
+        results.extend(found);
+    }
+    if results.is_empty() {
+        return Err(match refused.pop() {
+            Some(why) => BenchError::Refused(why),
+            None => ProcessError::Interrupted.into(),
+        });
+    }
+    let mut report = Report::of_turns(bench, session.info(), processes, results);
+    report.notes = refused.into_iter().chain(conclusions(&report.results)).collect();
+    Ok(report)
+}
+
+/// Writes routes, keys and results for other programs.
+fn write_table<A: Keys>(prefixes: &Prefixes, next_hops: u32, folder: &Path) -> std::io::Result<()> {
+    let routes = tables::routes(A::of(prefixes), next_hops);
+    let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join("routes"))?);
+    for (prefix, next) in &routes {
+        writeln!(file, "{prefix} {next}")?;
+    }
+    file.flush()?;
+    let mut plain = Intervals::of(&routes);
+    for (at, &set) in KEY_SETS.iter().enumerate() {
+        let keys = keys(set, A::of(prefixes));
+        let mut next = vec![0; keys.len()];
+        plain.look_up(&keys, &mut next);
+        let bytes: Vec<u8> = keys.into_iter().flat_map(A::bytes).collect();
+        std::fs::write(folder.join(format!("keys-{at}")), bytes)?;
+        let bytes: Vec<u8> = next.into_iter().flat_map(u32::to_ne_bytes).collect();
+        std::fs::write(folder.join(format!("next-{at}")), bytes)?;
+    }
+    Ok(())
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "1", "--divisor", "50", "--next-hops", "256"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (
+            &["--case", "nonsense"],
+            "no case has `nonsense` in its name; there are ipv4, ipv6, changes, replace and load",
+        ),
+        (&["--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
+        (&["--next-hops", "0"], "0 is not in 1..=32766"),
+        (&["--peer", "dpdk"], "give NAME=PROGRAM ARGUMENT"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}

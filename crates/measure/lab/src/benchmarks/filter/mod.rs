@@ -1,0 +1,255 @@
+//! `bench filter`: what a filter costs a packet, and what compiling it costs.
+//!
+//! A process compiles one filter and decides frames of 64 bytes in vectors of 128: such that match, such that do not,
+//! and both at random; hot, which is one vector again and again, and with 8,192 packets in flight. Processes take turns
+//! of about a millisecond ([`turns`](crate::turns)). At its end a process checks that the filter matched what it should
+//! have matched.
+//!
+//! - A long list is measured beside one item of it.
+//! - Histories: a filter that met only some packets first is measured beside one that met nothing before.
+//! - A table of states is measured as the difference between a filter with and without it, in a network.
+//! - Other programs with filters, such as bench/peers/filter.c, take turns with the same frames, which they read from
+//!   captures.
+
+mod filters;
+mod peers;
+mod results;
+mod side;
+mod states;
+
+use bellows_config::Registry;
+use bellows_sys::cpu;
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::networks::Folder;
+use crate::programs::OtherProgram;
+use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::targets::conclusions;
+use crate::turns::{Match, Session};
+use crate::workers::{self, ProcessError};
+use filters::{Filter, Packets};
+use peers::{peer, write_packets};
+use results::Results;
+use side::{Residence, Task, Text, Work, lay_out};
+use states::CONNECTIONS;
+
+/// Packets in a vector, and packets in flight.
+const VECTOR: usize = 128;
+const IN_FLIGHT: usize = 8_192;
+
+/// The maximum number of turns to compile a long text.
+const LONG_TURNS: usize = 2;
+
+/// What a case measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Filter(Filter),
+    /// A long list, beside one item of it.
+    List {
+        list: Filter,
+        item: Filter,
+    },
+    History,
+    States,
+    Compile,
+}
+
+impl Case {
+    const ALL: [Case; 10] = [
+        Case::Filter(Filter::Document),
+        Case::Filter(Filter::Portrange),
+        Case::Filter(Filter::TcpPort),
+        Case::Filter(Filter::SrcNet),
+        Case::Filter(Filter::Host),
+        Case::List { list: Filter::Ports, item: Filter::Port },
+        Case::List { list: Filter::Prefixes, item: Filter::Prefix },
+        Case::History,
+        Case::States,
+        Case::Compile,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::Filter(filter) | Case::List { list: filter, .. } => match filter {
+                Filter::Document => "document",
+                Filter::Portrange => "portrange",
+                Filter::TcpPort => "tcp-port",
+                Filter::SrcNet => "src-net",
+                Filter::Host => "host",
+                Filter::Port | Filter::Ports => "ports",
+                Filter::Prefix | Filter::Prefixes => "prefixes",
+            },
+            Case::History => "history",
+            Case::States => "states",
+            Case::Compile => "compile",
+        }
+    }
+
+    /// The filter, if there is one.
+    fn filter(self) -> Option<Filter> {
+        match self {
+            Case::Filter(filter) | Case::List { list: filter, .. } => Some(filter),
+            Case::History | Case::States | Case::Compile => None,
+        }
+    }
+
+    /// Whether peers can run it: libpcap takes a minute to compile the list of prefixes, and DPDK refuses more than 4,096
+    /// instructions.
+    fn is_for_peers(self) -> bool {
+        self.filter().is_some_and(|filter| filter != Filter::Prefixes)
+    }
+}
+
+/// Measure what a filter costs a packet, and what compiling it costs
+///
+/// Clocks a packet over frames of 64 bytes in vectors of 128 that match, do not match (`other`) or both at random
+/// (`mixed`), with one vector that stays in the first-level cache and with 8,192 packets in flight. Cases: document, the
+/// filter of the document that measures Snabb's app PcapFilter; portrange, tcp-port, src-net and host, filters of the
+/// pflua project; ports and prefixes, lists of 200 ports and of 1,000 prefixes, as a ratio to one of them; history, the
+/// filters that first met only matching, only other or only foreign packets (ARP, IPv6, UDP, ICMP), as a ratio to those
+/// that met nothing before; states, the clocks that a table of states adds for a packet of an established TCP connection,
+/// of which there are 1, 1,000 or 100,000; compile, the time from the text to machine code, the first time in a process and again, of
+/// the document's filter and of texts of 64 KiB.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    figures: Figures,
+    /// Turns of about 2 ms per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole(1..=60_000))]
+    rounds: usize,
+    /// Another program with filters, which takes turns with this one (see bench/peers/filter.c)
+    #[arg(long, value_name = "NAME=PROGRAM ARGUMENT …", hide = true)]
+    peer: Vec<OtherProgram>,
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("filter"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let names: Vec<&str> = options.peer.iter().map(|peer| peer.name.as_str()).collect();
+    let cases = Case::ALL.into_iter().filter(|case| names.is_empty() || case.is_for_peers());
+    let cases = chosen(cases, Case::name, &options.figures.case)?;
+    let groups: Vec<Group> = cases.into_iter().flat_map(|case| groups(case, !names.is_empty())).collect();
+    let processes = options.figures.processes;
+    let all = groups.iter().map(|group| group.tasks.len() + names.len()).sum::<usize>() * processes;
+    let mut session = Session::new(arguments, options.common.cpu, all, observer);
+    // That of the workers.
+    let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
+    let bench = if names.is_empty() { "filter" } else { "peers filter" };
+    let folder = (!names.is_empty()).then(|| Folder::new("filter")).transpose()?;
+    let (mut table, mut results, mut refused) = (Table::default(), Vec::new(), Vec::new());
+    for group in &groups {
+        let mut peers = Vec::new();
+        if let (Some(folder), Some(filter)) = (&folder, group.case.filter()) {
+            write_packets(filter, &folder.0).map_err(BenchError::Capture)?;
+            peers.extend(options.peer.iter().map(|program| peer(program, filter, &folder.0, processor)));
+        }
+        let rounds = options.rounds.min(group.max_rounds);
+        let task = |&work: &Work| Task { work, rounds, cpu: options.common.cpu };
+        let matches = session.matches(processes, &[rounds], &peers, |_| group.tasks.iter().map(task).collect())?;
+        refused.extend(matches.first().into_iter().flat_map(|found| group.refused(found, &names)));
+        let found = group.results(&matches, &names);
+        session.show(&table.part(bench, session.machine(), processes, &found));
+        results.extend(found);
+    }
+    if results.is_empty() {
+        return Err(match refused.pop() {
+            Some(why) => BenchError::Refused(why),
+            None => ProcessError::Interrupted.into(),
+        });
+    }
+    let mut report = Report::of_turns(bench, session.info(), processes, results);
+    report.notes = refused.into_iter().chain(conclusions(&report.results)).collect();
+    Ok(report)
+}
+
+/// Processes that are compared. With peers, these follow the tasks.
+struct Group {
+    case: Case,
+    tasks: Vec<Work>,
+    max_rounds: usize,
+}
+
+/// The comparisons of a case.
+fn groups(case: Case, has_peers: bool) -> Vec<Group> {
+    let decide = |filter| Work::Decide { filter, before: None, residence: Residence::Both };
+    let group = |tasks| Group { case, tasks, max_rounds: usize::MAX };
+    match case {
+        Case::Filter(filter) => vec![group(vec![decide(filter)])],
+        Case::List { list, .. } if has_peers => vec![group(vec![decide(list)])],
+        Case::List { list, item } => vec![group(vec![decide(list), decide(item)])],
+        Case::History => {
+            let befores = [None, Some(Packets::Matching), Some(Packets::Other), Some(Packets::Foreign)];
+            let work = |filter| befores.map(|before| Work::Decide { filter, before, residence: Residence::Hot });
+            Filter::SHORT.into_iter().map(|filter| group(work(filter).into())).collect()
+        }
+        Case::States => CONNECTIONS.into_iter().map(|connections| group(vec![Work::States(connections)])).collect(),
+        Case::Compile => {
+            let turns = |text| if text == Text::Document { usize::MAX } else { LONG_TURNS };
+            let of = |text| Group { max_rounds: turns(text), ..group(vec![Work::Compile(text)]) };
+            Text::ALL.into_iter().map(of).collect()
+        }
+    }
+}
+
+impl Group {
+    /// Why sides could not take part.
+    fn refused(&self, found: &Match, peers: &[&str]) -> Vec<String> {
+        let names = self.tasks.iter().map(|_| "bellows").chain(peers.iter().copied());
+        let sides = found.sides.iter().zip(names);
+        let case = self.case.name();
+        sides.filter_map(|(side, name)| Some(format!("{case} by {name}: {}", side.refused.as_ref()?))).collect()
+    }
+
+    /// The figures over all matches, and the ratios of turns.
+    fn results(&self, matches: &[Match], peers: &[&str]) -> Vec<Measurement> {
+        let results = Results { case: self.case.name(), matches };
+        let own = (!peers.is_empty()).then_some("bellows");
+        let mut found = Vec::new();
+        for (side, &task) in self.tasks.iter().enumerate() {
+            found.extend(match task {
+                Work::Compile(text) => results.compiling(text),
+                Work::States(connections) => results.states(connections),
+                Work::Decide { filter, before: Some(before), .. } => results.history(side, filter, before),
+                // Its clocks are a label of the ratios.
+                Work::Decide { .. } if self.case == Case::History => Vec::new(),
+                Work::Decide { filter, .. } => results.deciding(side, filter, own),
+            });
+        }
+        if let Some(filter) = self.case.filter() {
+            for (side, peer) in (self.tasks.len()..).zip(peers) {
+                found.extend(results.deciding(side, filter, Some(peer)));
+            }
+            for (side, peer) in (self.tasks.len()..).zip(peers) {
+                found.extend(results.beside_peer(side, filter, peer));
+            }
+            if self.tasks.len() > 1 {
+                found.extend(results.list_of_item(filter));
+            }
+        }
+        found
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are document, portrange"),
+        (&["--peer", "libpcap"], "give NAME=PROGRAM ARGUMENT"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}

@@ -1,0 +1,939 @@
+//! `bench vring`: the cost per packet of a virtio-net ring, for every combination of its options.
+//!
+//! One process is both the driver and the device. The driver fills a ring in shared memory with a batch of packets, or
+//! of buffers for them; then the device's single call for that batch is timed; then the driver takes back the used
+//! chains. The driver's work and reading the clock are not counted.
+//!
+//! Several rings live at the same time, each in its own process, and take turns ([`turns`](crate::turns)), so that they
+//! can be compared. Whether a ring's speed depends on earlier traffic is measured against a ring without other traffic:
+//! the ratio of the cost after to the cost before, divided by the same ratio of the other ring.
+//!
+//! The call includes what the app `vhost-user` does with the packets: allocating their buffers when the driver
+//! transmits (`tx`), and freeing them when it receives (`rx`). Transmitted packets are freed later by their last
+//! receiver; the cost of freeing is the condition `free` of both.
+//!
+//! Each figure is measured beside a bare loop, which moves the same descriptors and bytes without the ring's checks;
+//! its turns follow those of the ring in the same process.
+
+mod bare;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::sync::Arc;
+
+use bellows_blit::How;
+use bellows_config::Registry;
+use bellows_ipc::notify::Notifiers;
+use bellows_packet::{Packet, Template, Vector, free_all, push_filled};
+use bellows_sys::clock;
+use bellows_sys::wake::PeerEvent;
+use bellows_virtio::driver::{Chains, Driver, DriverConfig, QueuePair};
+use bellows_virtio::ring::{Position, ReceiveRing, Setup, TransmitRing};
+use bellows_virtio::vhost::{Placed, QueueLayout};
+use bellows_virtio::{Features, Memory, RegionSpec};
+use clap::builder::PossibleValuesParser;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::slices::{Sliced, Turn};
+use crate::timing::{lower_quartile, median_or_nan};
+use crate::turns::{Match, Session, beside_bare_loop};
+use crate::workers::{self, Side, fail, settle};
+
+use bare::Bare;
+
+/// The longest packet that fits into one buffer of the driver.
+const MAX_PACKET: usize = bellows_packet::DATA_ROOM;
+
+/// The number of descriptors in a ring: the default of QEMU and DPDK.
+const RING: u16 = 256;
+
+/// The maximum number of packets in a batch: a chain of two descriptors for each must fit into the ring.
+const MAX_BATCH: usize = RING as usize / 2;
+
+/// Ratios within these bounds count as no difference.
+const BOUNDS: std::ops::RangeInclusive<f64> = 0.98..=1.02;
+
+/// The options with their own machine code, by their names in labels. The header length has its own label.
+const OPTIONS: [(&str, Features); 6] = [
+    ("packed", Features::RING_PACKED),
+    ("mergeable", Features::MRG_RXBUF),
+    ("in-order", Features::IN_ORDER),
+    ("event-idx", Features::EVENT_IDX),
+    ("indirect", Features::INDIRECT_DESC),
+    ("offloads", OFFLOADS),
+];
+
+/// Checksum offloads in both directions. GSO is left out, because a driver would lay out its buffers differently for
+/// it.
+const OFFLOADS: Features = Features(Features::CSUM.0 | Features::GUEST_CSUM.0);
+
+/// The names of the options, for the command line.
+fn option_names() -> impl Iterator<Item = &'static str> {
+    OPTIONS.iter().map(|(name, _)| *name)
+}
+
+/// Measure the cost per packet of a virtio-net ring, by its options
+///
+/// A driver and a device share memory in one process. The driver makes a batch available, and the device's single call
+/// for it is timed; the driver's work is not counted. Cases: rx, packets to the driver, including freeing them as the
+/// app vhost-user does; tx, packets from the driver, including allocating their buffers. The condition `free` is the
+/// cost of freeing, for comparisons with whole loops. In brackets is what the engine adds to a bare loop, which moves
+/// the same descriptors and bytes without the ring's checks, in the same processes. Rows are the options with their own
+/// machine code and the layout of packets in descriptors: in a single one; the header in one and the data in the next
+/// (chained); the same in an indirect table (indirect).
+///
+/// other-sizes and other-chains: whether a ring's speed depends on earlier traffic. One ring is measured with packets
+/// of 60 bytes, then gets other packets, then is measured again, beside a ring without other packets. A ratio of 1
+/// means that earlier traffic makes no difference.
+///
+/// Several rings at a time live in their own processes and take turns of a millisecond or two; each has several fresh
+/// processes, and a figure is the median over them with its 95 percent confidence interval. The whole benchmark takes
+/// some minutes; the options restrict it.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Only rings with these options
+    #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(option_names()))]
+    with: Vec<String>,
+    /// Only rings without these options
+    #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(option_names()))]
+    without: Vec<String>,
+    /// Layout of packets in descriptors
+    #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
+    chain: Vec<Chain>,
+    /// How rings copy packets: blitter, memcpy, none
+    ///
+    /// With all three, and rings in both directions, the report states the blitter's gain.
+    #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_value = "blitter")]
+    copies: Vec<Copies>,
+    /// Lengths of packets in bytes
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "60,256,1500",
+        value_parser = whole(1..=MAX_PACKET as u64)
+    )]
+    size: Vec<usize>,
+    /// Packets in a batch
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = MAX_BATCH,
+        value_parser = whole(1..=MAX_BATCH as u64)
+    )]
+    batch: usize,
+    /// Fresh processes per ring; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Timed batches in all turns; of each turn the lower quartile counts
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(4..=10_000_000))]
+    rounds: usize,
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("vring"), lab.observer).map(|report| Finished::new(report, text_after_rows))
+    }
+}
+
+/// How a ring copies packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Copies {
+    /// By a blitter, as usual.
+    Blitter,
+    /// By one call of the C library's `memcpy` per packet.
+    Memcpy,
+    /// No copies.
+    None,
+}
+
+impl Copies {
+    const ALL: [Copies; 3] = [Copies::Blitter, Copies::Memcpy, Copies::None];
+
+    /// The name on command lines and in labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Copies::Blitter => "blitter",
+            Copies::Memcpy => "memcpy",
+            Copies::None => "none",
+        }
+    }
+
+    fn how(self) -> How {
+        match self {
+            Copies::Blitter => How::Blitter,
+            Copies::Memcpy => How::Memcpy,
+            Copies::None => How::Nothing,
+        }
+    }
+}
+
+impl std::str::FromStr for Copies {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Copies, String> {
+        let found = Copies::ALL.into_iter().find(|copies| copies.name() == text);
+        found.ok_or_else(|| format!("there is no copy method `{text}`; give blitter, memcpy or none"))
+    }
+}
+
+/// The cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Case {
+    Rx,
+    Tx,
+    OtherSizes,
+    OtherChains,
+}
+
+impl Case {
+    const ALL: [Case; 4] = [Case::Rx, Case::Tx, Case::OtherSizes, Case::OtherChains];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::Rx => "rx",
+            Case::Tx => "tx",
+            Case::OtherSizes => "other-sizes",
+            Case::OtherChains => "other-chains",
+        }
+    }
+}
+
+/// The layout of a packet in descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Chain {
+    /// In one descriptor.
+    Single,
+    /// The header in one descriptor, the data in another.
+    Chained,
+    /// As chained, but in an indirect table.
+    Indirect,
+}
+
+impl Chain {
+    /// All layouts.
+    pub const ALL: [Chain; 3] = [Chain::Single, Chain::Chained, Chain::Indirect];
+
+    /// The name on command lines and in labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Chain::Single => "single",
+            Chain::Chained => "chained",
+            Chain::Indirect => "indirect",
+        }
+    }
+}
+
+impl std::str::FromStr for Chain {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Chain, String> {
+        let found = Chain::ALL.into_iter().find(|chain| chain.name() == text);
+        found.ok_or_else(|| format!("there is no chain `{text}`; there are single, chained and indirect"))
+    }
+}
+
+/// A ring: its direction, its features, the layout of its packets, and its copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Ring {
+    receive: bool,
+    features: u64,
+    chain: Chain,
+    copies: Copies,
+}
+
+impl Ring {
+    fn features(self) -> Features {
+        Features(self.features)
+    }
+
+    fn header(self) -> u32 {
+        if self.features().has_any(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
+    }
+
+    fn is_packed(self) -> bool {
+        self.features().has(Features::RING_PACKED)
+    }
+
+    fn direction(self) -> &'static str {
+        if self.receive { "rx" } else { "tx" }
+    }
+
+    fn labels(self, options: &Arguments) -> Vec<(&'static str, Value)> {
+        let mut labels: Vec<(&'static str, Value)> =
+            OPTIONS.iter().map(|(name, feature)| (*name, self.features().has(*feature).into())).collect();
+        labels.extend([("header", self.header().into()), ("chain", self.chain.name().into())]);
+        labels.extend([("copies", self.copies.name().into()), ("batch", options.batch.into())]);
+        labels
+    }
+}
+
+/// Every ring with its own machine code in a direction, with every layout of packets.
+fn rings(options: &Arguments, receive: bool) -> Vec<Ring> {
+    let mut rings = Vec::new();
+    for bits in 0..1_u32 << OPTIONS.len() {
+        let chosen = OPTIONS.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
+        let set = chosen.fold(Features::NONE, |set, (_, (_, feature))| set | *feature);
+        if !receive && set.has(Features::MRG_RXBUF) {
+            // Mergeable buffers make no difference when the driver transmits.
+            continue;
+        }
+        let named = |names: &[String]| -> Vec<bool> {
+            let find = |name: &String| OPTIONS.iter().find(|(known, _)| known == name);
+            names.iter().filter_map(find).map(|(_, feature)| set.has(*feature)).collect()
+        };
+        if named(&options.with).contains(&false) || named(&options.without).contains(&true) {
+            continue;
+        }
+        let legacy = set | Features::ANY_LAYOUT;
+        let short = legacy.check().is_ok() && !set.has(Features::MRG_RXBUF);
+        for features in [Some(set | Features::VERSION_1), short.then_some(legacy)].into_iter().flatten() {
+            let possible = |chain: &Chain| *chain != Chain::Indirect || features.has(Features::INDIRECT_DESC);
+            for &chain in options.chain.iter().filter(|chain| possible(chain)) {
+                let of = |&copies: &Copies| Ring { receive, features: features.0, chain, copies };
+                rings.extend(options.copies.iter().map(of));
+            }
+        }
+    }
+    rings
+}
+
+/// One ring for one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Task {
+    ring: Ring,
+    costs: bool,
+    history: Option<History>,
+    options: Arguments,
+}
+
+/// The traffic of a ring between the stages of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum History {
+    /// Other packets.
+    Others,
+    /// The same packets: the ring that others are compared with.
+    Nothing,
+}
+
+/// Rings of one direction that take turns.
+struct Group<'a> {
+    rings: &'a [Ring],
+    costs: bool,
+    history: bool,
+}
+
+/// The maximum number of rings in a group: a multiple of the copy methods, and few enough for their memory.
+const GROUP: usize = 12;
+
+/// Timed batches of a turn, and untimed ones before them to warm the caches.
+const BATCHES: usize = 32;
+const WARM_UP: usize = 8;
+
+/// The figures for each size: clocks of the device's call, of freeing the packets afterwards, and of all that counts.
+const FIGURES: usize = 3;
+
+impl Group<'_> {
+    fn tasks(&self, options: &Arguments) -> Vec<Task> {
+        let Group { rings, costs, history } = *self;
+        let of = |ring, costs, history| Task { ring, costs, history, options: options.clone() };
+        let tasks = rings.iter().map(|&ring| of(ring, costs, history.then_some(History::Others)));
+        tasks.chain(history.then(|| of(rings[0], false, Some(History::Nothing)))).collect()
+    }
+
+    fn turns(&self, options: &Arguments) -> Vec<usize> {
+        vec![options.rounds.div_ceil(BATCHES); if self.history { 3 } else { 1 }]
+    }
+
+    /// The figures of one ring of the group.
+    fn costs(&self, side: usize, matches: &[Match], options: &Arguments) -> Vec<Measurement> {
+        let ring = self.rings[side];
+        let of = |(number, &size): (usize, &usize)| {
+            let each = |figure: usize| -> Vec<f64> {
+                matches.iter().filter_map(|found| found.figure(side, 0, FIGURES * number + figure)).collect()
+            };
+            let (calls, frees) = (each(0), each(1));
+            let whole = |(call, free): (&f64, &f64)| call + if ring.receive { *free } else { 0.0 };
+            let values: Vec<f64> = calls.iter().zip(&frees).map(whole).collect();
+            let mut labels = ring.labels(options);
+            labels.extend([("size", size.into()), ("free", json!((median_or_nan(&frees) * 10.0).round() / 10.0))]);
+            let found = Measurement::compared(ring.direction(), "clocks/packet", &values, labels)?;
+            let loops = FIGURES * options.size.len() + usize::from(self.history);
+            Some(beside_bare_loop(found, matches, side, FIGURES * number + 2, loops + number))
+        };
+        options.size.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// The cost of a ring after other packets over its cost before, relative to the ring without other packets.
+    fn changed(&self, case: Case, side: usize, matches: &[Match], options: &Arguments) -> Option<Measurement> {
+        let ring = self.rings[side];
+        let figure = if self.costs { FIGURES * options.size.len() } else { 0 };
+        let control = (self.rings.len(), 0);
+        let stage = if case == Case::OtherSizes { 1 } else { 2 };
+        let ratio = |found: &Match| {
+            // The control has no other figures, so its figure is the first. Costs are measured in the first stage only.
+            let at = |stage| found.ratio((side, if stage == 0 { figure } else { 0 }), control, stage);
+            Some(at(stage)? / at(stage - 1)?)
+        };
+        let ratios: Vec<f64> = matches.iter().filter_map(ratio).collect();
+        let mut labels = ring.labels(options);
+        labels.extend([("direction", ring.direction().into()), ("size", HISTORY_SIZE.into())]);
+        Measurement::compared(case.name(), "ratio", &ratios, labels)
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let history = cases.contains(&Case::OtherSizes) || cases.contains(&Case::OtherChains);
+    let directions = [true, false].map(|receive| {
+        let costs = cases.contains(if receive { &Case::Rx } else { &Case::Tx });
+        (if costs || history { rings(options, receive) } else { Vec::new() }, costs)
+    });
+    let groups: Vec<Group<'_>> = directions
+        .iter()
+        .flat_map(|(rings, costs)| rings.chunks(GROUP).map(|rings| Group { rings, costs: *costs, history }))
+        .collect();
+    if groups.is_empty() {
+        return Err(BenchError::NoRing);
+    }
+    let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
+    let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
+    for group in &groups {
+        let turns = group.turns(options);
+        let matches = session.matches(options.processes, &turns, &[], |_| group.tasks(options))?;
+        let sides = 0..group.rings.len();
+        if group.costs {
+            let found: Vec<Measurement> = sides.clone().flat_map(|side| group.costs(side, &matches, options)).collect();
+            if shown.is_none() {
+                let report = Report::new("vring", session.machine(), options.processes, Vec::new());
+                session.show(&report.heading());
+            }
+            let direction = group.rings[0].direction();
+            session.show(&table(direction, found.iter(), shown.replace(direction) != Some(direction)));
+            results.extend(found);
+        }
+        for (case, changes) in [Case::OtherSizes, Case::OtherChains].into_iter().zip(&mut changes) {
+            if cases.contains(&case) {
+                changes.extend(sides.clone().filter_map(|side| group.changed(case, side, &matches, options)));
+            }
+        }
+    }
+    if shown.is_none() {
+        let report = Report::new("vring", session.machine(), options.processes, Vec::new());
+        session.show(&report.heading());
+    }
+    results.extend(changes.into_iter().flatten());
+    let mut report = Report::of_turns("vring", session.info(), options.processes, results);
+    let notes = spreads(&report.results).into_iter().chain(recovered(&report.results));
+    report.notes = notes.chain(conclusion(&report.results)).collect();
+    Ok(report)
+}
+
+/// For each direction, layout and size, the worst combination of options over the best.
+fn spreads(results: &[Measurement]) -> Vec<String> {
+    let mut groups: BTreeMap<(String, String, u64), Vec<f64>> = BTreeMap::new();
+    let by_blitter = |result: &&Measurement| result.labels.get("copies").is_some_and(|copies| copies == "blitter");
+    let is_known = |result: &&Measurement| result.unit == "clocks/packet" && !result.undecided;
+    for result in results.iter().filter(is_known).filter(by_blitter) {
+        let size = result.labels.get("size").and_then(Value::as_u64).unwrap_or_default();
+        let chain = result.labels.get("chain").map_or(String::new(), written);
+        groups.entry((result.case.clone(), chain, size)).or_default().push(result.median);
+    }
+    let line = |((case, chain, size), medians): (&(String, String, u64), &Vec<f64>)| {
+        let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = medians.iter().copied().fold(0.0, f64::max);
+        let count = medians.len();
+        let ratio = most / least;
+        format!(
+            "{case}, {chain}, {size} bytes: {least:.1} to {most:.1}; the worst of {count} is {ratio:.2} times the best"
+        )
+    };
+    groups.iter().map(line).collect()
+}
+
+/// The blitter's gain over `memcpy` as a share of the gain of no copies at all, in packets of both directions per
+/// second.
+fn recovered(results: &[Measurement]) -> Vec<String> {
+    let mut groups: BTreeMap<(u64, String), BTreeMap<(String, String), f64>> = BTreeMap::new();
+    for result in results.iter().filter(|result| result.unit == "clocks/packet" && !result.undecided) {
+        let label = |name: &str| result.labels.get(name).map_or(String::new(), written);
+        let size = result.labels.get("size").and_then(Value::as_u64).unwrap_or_default();
+        let ring: Vec<String> = option_names().chain(["header", "chain"]).map(label).collect();
+        groups.entry((size, ring.join(" "))).or_default().insert((label("copies"), result.case.clone()), result.median);
+    }
+    let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for ((size, _), costs) in &groups {
+        // A packet in and out again.
+        let both = |how: &str| {
+            let of = |case: &str| costs.get(&(how.to_owned(), case.to_owned()));
+            Some(1.0 / (of("rx")? + of("tx")?))
+        };
+        if let (Some(none), Some(memcpy), Some(blitter)) = (both("none"), both("memcpy"), both("blitter")) {
+            shares.entry(*size).or_default().push(100.0 * (blitter - memcpy) / (none - memcpy));
+        }
+    }
+    let line = |(size, shares): (&u64, &Vec<f64>)| {
+        let rings = shares.len();
+        format!(
+            "{size} bytes, in and out: the blitter gains {:.0} percent of what skipping all copies would gain over \
+             memcpy, in packets per second (median of {rings} rings)",
+            median_or_nan(shares)
+        )
+    };
+    shares.iter().map(line).collect()
+}
+
+/// The conclusion from the ratios.
+fn conclusion(results: &[Measurement]) -> Option<String> {
+    let ratios: Vec<&Measurement> =
+        results.iter().filter(|result| result.unit == "ratio" && !result.undecided).collect();
+    if ratios.is_empty() {
+        return None;
+    }
+    let outside = ratios.iter().filter(|result| !BOUNDS.contains(&result.median)).count();
+    let least = ratios.iter().map(|result| result.median).fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().map(|result| result.median).fold(0.0, f64::max);
+    Some(format!(
+        "after other traffic over before: from {least:.3} to {most:.3}; {outside} of {} medians lie outside {}–{}",
+        ratios.len(),
+        BOUNDS.start(),
+        BOUNDS.end()
+    ))
+}
+
+/// The title of a case's table.
+fn title(case: &str) -> &'static str {
+    match case {
+        "rx" => "rx: to the driver, including freeing the packets; clocks/packet (minus the bare loop)",
+        "tx" => "tx: from the driver, including allocating buffers; clocks/packet (minus the bare loop)",
+        "other-sizes" => "after packets of other sizes over before; ratio",
+        _ => "after packets in other chains over before; ratio",
+    }
+}
+
+/// The part of the report below the rows that have already been shown.
+fn text_after_rows(report: &Report) -> String {
+    let of = |case: &'static str| table(case, report.results.iter().filter(move |result| result.case == case), true);
+    let mut text = ["other-sizes", "other-chains"].map(of).concat();
+    if report.is_undecided() {
+        text.push_str("\n?: undecided\n");
+    }
+    text.push('\n');
+    text + &report.sentences()
+}
+
+/// The width of the longest name of a ring.
+const NAME: usize = 82;
+
+/// The width of a column, including a leading space.
+const CELL: usize = 16;
+
+/// A part of a table, with or without its title: a row for each ring and layout, a column for each size or direction.
+fn table<'a>(case: &str, results: impl Iterator<Item = &'a Measurement>, has_title: bool) -> String {
+    let column = if ["rx", "tx"].contains(&case) { "size" } else { "direction" };
+    let mut columns: Vec<String> = Vec::new();
+    let mut rows: Vec<(String, BTreeMap<String, String>)> = Vec::new();
+    for result in results {
+        let label = |name: &str| result.labels.get(name).map_or(String::new(), written);
+        let value = label(column);
+        if !columns.contains(&value) {
+            columns.push(value.clone());
+        }
+        let on = option_names().filter(|name| result.labels.get(*name) == Some(&Value::Bool(true)));
+        let on: String = on.map(|name| format!("{name} ")).collect();
+        let copies = match label("copies").as_str() {
+            "blitter" => String::new(),
+            "none" => ", no copies".to_owned(),
+            other => format!(", {other}"),
+        };
+        let name = format!("{on}header-{}, {}{copies}", label("header"), label("chain"));
+        let decimals = if result.unit == "ratio" { 3 } else { 1 };
+        let figure = if result.undecided { "?".to_owned() } else { format!("{:.decimals$}", result.median) };
+        let overhead = result.overhead.map(|overhead| format!(" ({:.1})", overhead.median));
+        let cell = figure + &overhead.unwrap_or_default();
+        match rows.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, cells)) => {
+                cells.insert(value, cell);
+            }
+            None => rows.push((name, BTreeMap::from([(value, cell)]))),
+        }
+    }
+    let mut text = String::new();
+    if rows.is_empty() {
+        return text;
+    }
+    if has_title {
+        let heads: String = columns.iter().map(|column| format!("{column:>CELL$}")).collect();
+        let _ = writeln!(text, "\n{}\n{:NAME$}{heads}", title(case), "");
+    }
+    for (name, cells) in rows {
+        let cell = |column: &String| format!("{:>CELL$}", cells.get(column).map_or("–", String::as_str));
+        let cells: String = columns.iter().map(cell).collect();
+        let _ = writeln!(text, "{name:NAME$}{cells}");
+    }
+    text
+}
+
+fn written(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Lays out a ring in a fresh process.
+///
+/// # Errors
+/// None: a failure ends the process.
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    settle(task.options.common.cpu);
+    Ok(Box::new(Rings::of(task)))
+}
+
+/// The size of packets when a ring with a history is measured.
+const HISTORY_SIZE: usize = 60;
+
+/// The worker's side: a ring for each size, and one with a history.
+struct Rings {
+    ring: Ring,
+    costs: Vec<(usize, Bench)>,
+    bare: Option<Bare>,
+    history: Option<(History, Bench)>,
+    rounds: usize,
+    stage: usize,
+}
+
+impl Rings {
+    fn of(task: Task) -> Rings {
+        let Task { ring, costs, history, options } = task;
+        let bench = |size: usize| {
+            let mut bench = Bench::new(ring, options.batch);
+            bench.pass(size, options.rounds / 4);
+            bench
+        };
+        let costs = if costs { options.size.iter().map(|&size| (size, bench(size))).collect() } else { Vec::new() };
+        let history = history.map(|history| (history, bench(HISTORY_SIZE)));
+        let bare = (!costs.is_empty()).then(|| Bare::new(ring, options.batch));
+        Rings { ring, costs, bare, history, rounds: options.rounds, stage: 0 }
+    }
+}
+
+impl Side for Rings {
+    fn turn(&mut self) -> Turn {
+        let batches = BATCHES.min(self.rounds).max(1);
+        let (mut figures, mut parts) = (Vec::new(), Vec::new());
+        if self.stage == 0 {
+            for (size, bench) in &mut self.costs {
+                let (cost, time) = bench.measure(*size, batches);
+                figures.extend([cost.call, cost.free, cost.whole(bench.receiving)]);
+                parts.push(time);
+            }
+        }
+        if let Some((_, bench)) = &mut self.history {
+            let (cost, time) = bench.measure(HISTORY_SIZE, batches);
+            figures.push(cost.whole(bench.receiving));
+            parts.push(time);
+        }
+        if self.stage == 0
+            && let Some(bare) = &mut self.bare
+        {
+            for (size, _) in &self.costs {
+                let template = Template::new(&vec![0x5a; *size]).unwrap_or_else(|| fail(&"no template"));
+                let (clocks, time) = bare.measure(&template, WARM_UP, batches);
+                figures.push(clocks);
+                parts.push(time);
+            }
+        }
+        Turn::of(figures, &parts)
+    }
+
+    /// Other sizes first, then other chains.
+    fn advance(&mut self) {
+        let Rings { ring, history, rounds, stage, .. } = self;
+        *stage += 1;
+        let Some((history, bench)) = history else { return };
+        let others = match (*history, *stage) {
+            (History::Nothing, _) => vec![(ring.chain, HISTORY_SIZE); 4],
+            (History::Others, 1) => [1_500, 64, 590, 1_024].map(|size| (ring.chain, size)).to_vec(),
+            (History::Others, _) => Chain::ALL.map(|chain| (chain, HISTORY_SIZE)).to_vec(),
+        };
+        for (chain, size) in others {
+            bench.set_chain(chain);
+            bench.pass(size, *rounds / 4);
+        }
+        bench.set_chain(ring.chain);
+        bench.pass(HISTORY_SIZE, *rounds / 4);
+    }
+}
+
+/// Clocks per packet.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// The device's call.
+    call: f64,
+    /// Freeing the packets afterwards.
+    free: f64,
+}
+
+impl Cost {
+    /// The total that a figure counts: the call, plus freeing if packets go to the driver.
+    fn whole(self, receiving: bool) -> f64 {
+        self.call + if receiving { self.free } else { 0.0 }
+    }
+}
+
+/// The driver's name for a layout.
+impl From<Chain> for Chains {
+    fn from(chain: Chain) -> Chains {
+        match chain {
+            Chain::Single => Chains::Single,
+            Chain::Chained => Chains::Chained,
+            Chain::Indirect => Chains::Indirect,
+        }
+    }
+}
+
+/// A driver and a device at the two ends of a ring.
+struct Bench {
+    queues: QueuePair,
+    transmit: TransmitRing,
+    receive: ReceiveRing,
+    receiving: bool,
+    batch: usize,
+    /// The packets of a batch.
+    vector: Vector,
+}
+
+impl Bench {
+    fn new(ring: Ring, batch: usize) -> Bench {
+        let features = ring.features();
+        let config = DriverConfig { features, pairs: 1, ring_size: RING, chains: ring.chain.into() };
+        let notifiers = Notifiers::new(4, 0).unwrap_or_else(|error| fail(&error));
+        let placed: Placed<Driver> = Driver::place(config, &notifiers).unwrap_or_else(|error| fail(&error));
+        let Placed { mut driver, memory, queues } = placed;
+        let specs = memory.into_iter().map(|shared| RegionSpec {
+            guest: shared.address,
+            length: shared.length,
+            user: shared.address,
+            offset: shared.offset,
+            file: shared.file,
+        });
+        let memory = Arc::new(Memory::map(specs.collect()).unwrap_or_else(|error| fail(&error)));
+        let calls = [notifiers.get(2), notifiers.get(3)];
+        let mut setups = queues.into_iter().zip(calls).map(|(QueueLayout { areas, size, call, kick }, notifier)| {
+            notifier.set(call.map(Into::into)).unwrap_or_else(|error| fail(&error));
+            let listen = |kick: File| PeerEvent::new(kick.into()).unwrap_or_else(|error| fail(&error));
+            Setup {
+                memory: Arc::clone(&memory),
+                features,
+                size,
+                areas,
+                position: Position::start(features),
+                call: Some(notifier),
+                kick: kick.map(listen),
+            }
+        });
+        let mut setup = || setups.next().unwrap_or_else(|| fail(&"a pair of queues"));
+        let mut receive = ReceiveRing::new(setup()).unwrap_or_else(|error| fail(&error));
+        let mut transmit = TransmitRing::new(setup()).unwrap_or_else(|error| fail(&error));
+        receive.set_copies(ring.copies.how());
+        transmit.set_copies(ring.copies.how());
+        // As in a polling engine: the driver's kicks would be system calls between the device's calls.
+        receive.doorbell().disarm();
+        transmit.doorbell().disarm();
+        let queues = driver.pairs.pop().unwrap_or_else(|| fail(&"a pair of queues"));
+        Bench { queues, transmit, receive, receiving: ring.receive, batch, vector: Vector::new() }
+    }
+
+    fn set_chain(&mut self, chain: Chain) {
+        self.queues.transmit.set_chains(chain.into());
+        self.queues.receive.set_chains(chain.into());
+    }
+
+    /// Times `batches` batches of packets of one size, after a warm-up.
+    fn measure(&mut self, size: usize, batches: usize) -> (Cost, Sliced) {
+        self.pass(size, WARM_UP);
+        let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
+        let times: Vec<(f64, f64)> = (0..batches).map(|_| self.batch(&template)).collect();
+        let [calls, frees]: [Vec<f64>; 2] = [|(call, _): &(f64, f64)| *call, |(_, free): &(f64, f64)| *free]
+            .map(|part: fn(&(f64, f64)) -> f64| times.iter().map(part).collect());
+        let packets = self.batch as u64;
+        let slices: Vec<(u64, f64)> =
+            times.iter().map(|(call, free)| (packets, (call + free) * packets as f64)).collect();
+        (Cost { call: lower_quartile(&calls), free: lower_quartile(&frees) }, Sliced::of(&slices))
+    }
+
+    /// Passes `batches` untimed batches of packets of one size.
+    fn pass(&mut self, size: usize, batches: usize) {
+        let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
+        for _ in 0..batches {
+            self.batch(&template);
+        }
+    }
+
+    /// One batch. Returns clocks per packet of the device's call, and of freeing the packets.
+    fn batch(&mut self, template: &Template) -> (f64, f64) {
+        if self.receiving { self.rx(template) } else { self.tx(template) }
+    }
+
+    /// A batch to the driver.
+    fn rx(&mut self, template: &Template) -> (f64, f64) {
+        let batch = self.batch;
+        self.fill(template);
+        let start = clock::ticks();
+        let taken = self.receive.receive(self.vector.as_slice());
+        let middle = clock::ticks();
+        free_all(&mut self.vector);
+        let end = clock::ticks();
+        if taken.map(|taken| taken.count).ok() != Some(batch) {
+            fail(&format!("the ring took {taken:?} instead of {batch} packets"));
+        }
+        let came = self.queues.receive.receive(&mut self.vector, batch);
+        self.check(came.ok(), template);
+        (self.per_packet(middle - start), self.per_packet(end - middle))
+    }
+
+    /// A batch from the driver.
+    fn tx(&mut self, template: &Template) -> (f64, f64) {
+        let batch = self.batch;
+        self.fill(template);
+        let sent = self.queues.transmit.transmit(self.vector.as_slice());
+        if sent.map(|sent| sent.count).ok() != Some(batch) {
+            fail(&format!("the driver sent {sent:?} instead of {batch} packets"));
+        }
+        free_all(&mut self.vector);
+        let start = clock::ticks();
+        let came = self.transmit.transmit(&mut self.vector, batch);
+        let middle = clock::ticks();
+        let bytes = self.vector.bytes();
+        free_all(&mut self.vector);
+        let end = clock::ticks();
+        if came.ok() != Some(batch) || bytes != (batch * template.len()) as u64 {
+            fail(&format!("the ring brought {came:?} instead of {batch} packets"));
+        }
+        (self.per_packet(middle - start), self.per_packet(end - middle))
+    }
+
+    fn fill(&mut self, template: &Template) {
+        let filled = push_filled(&mut self.vector, self.batch, template);
+        if filled != self.batch {
+            fail(&"the pool has too few packets");
+        }
+    }
+
+    /// Checks that the received packets are those that were sent.
+    fn check(&mut self, came: Option<usize>, template: &Template) {
+        let right = |packet: &Packet| packet.len() == template.len();
+        if came != Some(self.batch) || !self.vector.as_slice().iter().all(right) {
+            fail(&format!("the driver received {came:?} instead of {} packets", self.batch));
+        }
+        free_all(&mut self.vector);
+    }
+
+    /// Clocks per packet of a batch, without reading the clock.
+    fn per_packet(&self, ticks: u64) -> f64 {
+        ticks.saturating_sub(clock::cost()) as f64 / self.batch as f64
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &[
+        "--processes",
+        "1",
+        "--rounds",
+        "4",
+        "--case",
+        "rx",
+        "--with",
+        "packed,in-order",
+        "--without",
+        "event-idx,indirect,offloads,mergeable",
+        "--chain",
+        "single",
+        "--size",
+        "60",
+    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
+        (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
+        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
+        (&["--batch", "129"], "129 is not in 1..=128"),
+        (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::parsed;
+
+    fn count(options: &Arguments, receive: bool) -> usize {
+        rings(options, receive).len()
+    }
+
+    #[test]
+    fn every_ring_with_its_own_machine_code_is_measured() {
+        let single: Arguments = parsed(&["--chain", "single"]);
+        // Six options, and three of them with the short header.
+        assert_eq!((count(&single, true), count(&single, false)), (64 + 8, 32 + 8));
+        let all: Arguments = parsed(&[]);
+        assert_eq!(count(&all, true), 2 * 72 + 36);
+        for name in option_names() {
+            let with = Arguments { with: vec![name.to_owned()], ..single.clone() };
+            let without = Arguments { without: vec![name.to_owned()], ..single.clone() };
+            assert_eq!(count(&with, true) + count(&without, true), 72, "{name}");
+        }
+        let labels = |ring: Ring| json!(ring.labels(&single)).to_string();
+        let labels: std::collections::BTreeSet<String> = rings(&single, true).into_iter().map(labels).collect();
+        assert_eq!(labels.len(), 72, "each has labels of its own");
+        let three = Arguments { copies: Copies::ALL.to_vec(), ..single };
+        assert_eq!(count(&three, true), 3 * 72);
+    }
+
+    #[test]
+    fn a_ring_is_measured_in_both_directions_and_with_every_layout() {
+        clock::calibrate();
+        let options = parsed::<Arguments>(&["--rounds", "8", "--batch", "32", "--with", "indirect"]);
+        for ring in rings(&options, true).into_iter().chain(rings(&options, false)) {
+            let mut rings = Rings::of(Task { ring, costs: true, history: None, options: options.clone() });
+            let figures = rings.turn().figures;
+            assert!(
+                figures.len() == 3 * FIGURES + 3 && figures[2..].iter().step_by(3).all(|&whole| whole > 0.0),
+                "{ring:?}: {figures:?}"
+            );
+        }
+        let group = Group { rings: &rings(&options, false)[..2], costs: true, history: true };
+        let tasks = group.tasks(&options);
+        assert_eq!((tasks.len(), tasks[2].history, group.turns(&options)), (3, Some(History::Nothing), vec![1; 3]));
+        let figures = |task: &Task| {
+            let mut rings = Rings::of(task.clone());
+            let mut stage = || {
+                let figures = rings.turn().figures.len();
+                rings.advance();
+                figures
+            };
+            [stage(), stage(), stage()]
+        };
+        assert_eq!((figures(&tasks[0]), figures(&tasks[2])), ([13, 1, 1], [1, 1, 1]), "costs in the first stage only");
+    }
+}
