@@ -15,12 +15,17 @@ fn main() {
         _ if is_release => revision().unwrap_or_else(|| "unknown revision".to_owned()),
         _ => "development build".to_owned(),
     };
-    let features = if env::var_os("CARGO_FEATURE_NATS").is_some() { "nats" } else { "none" };
+    let enabled = |name: &&str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
+    let features = FEATURES.into_iter().filter(enabled).collect::<Vec<_>>().join(", ");
+    let features = if features.is_empty() { "none".to_owned() } else { features };
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     println!("cargo:rustc-env=BELLOWS_BUILT_FROM={revision}");
     println!("cargo:rustc-env=BELLOWS_FEATURES={features}");
     println!("cargo:rustc-env=BELLOWS_VERSION={version} ({revision}; features: {features})");
 }
+
+/// The features of this crate.
+const FEATURES: [&str; 3] = ["http", "measure", "nats"];
 
 /// What a build is made of. A change elsewhere, such as in the documentation, is no change of the program.
 const SOURCES: [&str; 3] = ["../../../crates", "../../../Cargo.toml", "../../../Cargo.lock"];

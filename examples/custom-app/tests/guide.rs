@@ -65,7 +65,7 @@ fn project() -> TempDir {
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(
         said.ends_with(
-            "  cd .\n  cargo test\n  cargo run -- apps decrement-ttl\n  cargo run --release -- run network.toml\n"
+            "  cd .\n  cargo test --release\n  cargo run --release -- apps decrement-ttl\n  cargo run --release -- run network.toml\n"
         ),
         "{said}"
     );

@@ -62,6 +62,7 @@ pub mod forms;
 mod history;
 mod journal;
 mod logging;
+#[cfg(feature = "measure")]
 mod measuring;
 mod operating;
 mod privileges;

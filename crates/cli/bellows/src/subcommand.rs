@@ -32,15 +32,15 @@ pub trait Execute: Sized {
 /// Declares the modules of subcommands and the enum of the command line, from one list.
 ///
 /// `Name(module)` is the subcommand `name` in the file `module.rs`, whose type `Arguments` is [`clap::Args`] and
-/// [`Execute`]. The help lists them in this order.
+/// [`Execute`]. The help lists them in this order. A variant may have a condition, such as a feature.
 macro_rules! subcommands {
-    ($(#[$attribute:meta])* $visibility:vis enum $name:ident { $($variant:ident($module:ident),)* }) => {
-        $($visibility mod $module;)*
+    ($(#[$attribute:meta])* $visibility:vis enum $name:ident { $($(#[$condition:meta])* $variant:ident($module:ident),)* }) => {
+        $($(#[$condition])* $visibility mod $module;)*
 
         $(#[$attribute])*
         #[derive(Debug, clap::Subcommand)]
         $visibility enum $name {
-            $($variant(Box<$module::Arguments>),)*
+            $($(#[$condition])* $variant(Box<$module::Arguments>),)*
         }
 
         impl $crate::subcommand::Execute for $name {
@@ -49,13 +49,13 @@ macro_rules! subcommands {
                 program: &$crate::subcommand::Program,
             ) -> Result<std::process::ExitCode, $crate::command_error::CommandError> {
                 match self {
-                    $($name::$variant(arguments) => arguments.execute(program),)*
+                    $($(#[$condition])* $name::$variant(arguments) => arguments.execute(program),)*
                 }
             }
 
             fn only_reports(&self) -> bool {
                 match self {
-                    $($name::$variant(arguments) => arguments.only_reports(),)*
+                    $($(#[$condition])* $name::$variant(arguments) => arguments.only_reports(),)*
                 }
             }
         }

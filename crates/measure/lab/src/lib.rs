@@ -16,7 +16,6 @@
 //! | [`residence`] | measures the levels of the memory hierarchy by load latency |
 //! | [`traffic`] | the packets that a measurement sends |
 //! | [`supply`] | a source whose packets lie in a chosen level of the memory hierarchy |
-//! | [`histogram`] | histograms of times |
 //! | `targets` | bounds for figures, and whether these hold |
 //! | `programs` | other programs that take turns |
 //! | `networks`, `timing` | the networks that benchmarks run, and timing helpers |
@@ -27,7 +26,6 @@ pub mod bench;
 pub mod benchmarks;
 pub mod beside;
 pub mod callgrind;
-pub mod histogram;
 pub mod machine;
 mod networks;
 pub mod processes;

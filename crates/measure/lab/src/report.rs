@@ -5,12 +5,12 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use bellows_config::Diagnostics;
+use bellows_inspect::histogram::{Histogram, span};
 use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::beside::BesideError;
-use crate::histogram::{Histogram, span};
 use crate::machine::Machine;
 use crate::residence::MeasureError;
 use crate::workers::ProcessError;

@@ -18,6 +18,7 @@
 //! | [`processors`] | the machine's processors, and those that handle interrupts of interfaces |
 //! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
 //! | [`journey`] | the paths of packets, assembled from a trace |
+//! | [`histogram`] | histograms of times, for people |
 //! | [`hot`] | the functions in which an engine spends its time, by app |
 //! | [`slow_log`] | log lines about slow breaths, with a rate limit |
 //! | [`tap`] | the packets of a link, into a capture file or another sink |
@@ -51,6 +52,7 @@ mod error;
 pub mod events;
 pub mod foreign;
 pub mod health;
+pub mod histogram;
 pub mod hot;
 pub mod journey;
 pub mod networks;

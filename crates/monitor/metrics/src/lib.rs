@@ -17,7 +17,7 @@
 //! ```no_run
 //! use bellows_metrics::{Build, Collector, Format};
 //!
-//! let build = Build { version: "1.0.0", revision: "0123456789ab, 2026-01-01", features: "none" };
+//! let build = Build { version: "1.0.0", revision: "0123456789ab, 2026-01-01", features: "http" };
 //! let mut collector = Collector::new(build, |kind| kind == "tap");
 //! print!("{}", String::from_utf8_lossy(&collector.scrape(Format::Text)));
 //! ```

@@ -15,7 +15,9 @@ subcommands! {
         Events(events),
         Show(show),
         Top(top),
+        #[cfg(feature = "http")]
         Metrics(metrics),
+        #[cfg(feature = "http")]
         Web(web),
         Trace(trace),
         Tap(tap),
@@ -28,9 +30,13 @@ subcommands! {
         Reload(reload),
         Confirm(confirm),
         Stop(stop),
+        #[cfg(feature = "measure")]
         Appbench(appbench),
+        #[cfg(feature = "measure")]
         Bench(bench),
+        #[cfg(feature = "measure")]
         Breathsim(breathsim),
+        #[cfg(feature = "measure")]
         Campaign(campaign),
         New(new),
         Completions(completions),

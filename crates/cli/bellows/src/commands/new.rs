@@ -186,8 +186,8 @@ impl Execute for Arguments {
         let mut text = format!("made the project `{name}`; docs/writing-an-app.md explains it. Next:\n");
         for command in [
             &*format!("cd {}", quoted(&self.folder)),
-            "cargo test",
-            "cargo run -- apps decrement-ttl",
+            "cargo test --release",
+            "cargo run --release -- apps decrement-ttl",
             "cargo run --release -- run network.toml",
         ] {
             // Writing to a string cannot fail.

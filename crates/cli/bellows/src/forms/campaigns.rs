@@ -4,7 +4,7 @@ mod compared;
 mod queues;
 mod reported;
 mod tested;
-#[cfg(test)]
+#[cfg(all(test, feature = "measure"))]
 mod tests;
 
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, Text, Tuple, Word};

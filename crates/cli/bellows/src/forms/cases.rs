@@ -3,7 +3,7 @@
 //! Tests compare the tables with the reports of all benchmarks, in both directions.
 
 mod tables;
-#[cfg(test)]
+#[cfg(all(test, feature = "measure"))]
 mod tests;
 
 use std::collections::BTreeSet;

@@ -144,7 +144,13 @@ fn soak(ports: [Port; 2], offloads: Offloads, time: Duration) {
     eventually_without_faults("missing packets", || {
         let (missing, counted) = missing_and_counted(&bridge, &running, &before);
         if missing > counted as i64 {
-            format!("{missing} are missing and {counted} counted as dropped")
+            let hosts = bridge.lan_counters();
+            let ports: Vec<Counters> = bridge.ports().iter().map(|port| port.counters()).collect();
+            format!(
+                "{missing} are missing and {counted} counted as dropped\nhosts before: {before:?}\nhosts: {hosts:?}\n\
+                 ports: {ports:?}\n{:#}",
+                running.counters()
+            )
         } else {
             String::new()
         }

@@ -83,7 +83,7 @@ fn bar(count: u64, most: u64) -> String {
 }
 
 /// A time in a suitable unit.
-pub(crate) fn span(nanos: u64) -> String {
+pub fn span(nanos: u64) -> String {
     let (value, unit) = match nanos as f64 {
         nanos if nanos < 1e3 => (nanos, "ns"),
         nanos if nanos < 1e6 => (nanos / 1e3, "µs"),
