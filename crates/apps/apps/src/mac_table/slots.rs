@@ -581,6 +581,36 @@ mod tests {
         assert_eq!((0..3).map(|port| slots.at_port(port)).sum::<u32>(), 100);
     }
 
+    /// Whoever enters or removes a key may be held up between any two words for as long as it likes.
+    #[test]
+    fn a_thread_that_is_held_up_loses_no_place() {
+        let slots = Slots::new(4);
+        let [one, other] = [2, 40].map(|station| Entry { key: key(station), port: 1, ..Entry::default() });
+        let hashed = slots.hashed(one.key);
+        let moved = Entry { port: 2, ..one };
+        let change = || slots.change(hashed, |_| Some(moved));
+        let place = slots.places(hashed.hash).next().unwrap();
+        let held_up = |when: &str| {
+            assert_eq!(change(), Change::Busy, "{when}");
+            assert_eq!((slots.remove(0..4, |_| true), slots.look_up(hashed)), (0, None), "{when}");
+        };
+        assert!(place.claim(0));
+        held_up("an entry is claimed");
+        place.key.store(one.key.0, Release);
+        held_up("an entry has its key");
+        place.value.store(one.value(hashed.hash).0, Release);
+        slots.count(None, Some(one));
+        assert_eq!(change(), Change::Done { before: Some(one), after: moved });
+        assert!(place.claim(moved.value(hashed.hash).0));
+        held_up("an entry is to be removed");
+        place.key.store(0, Release);
+        held_up("an entry has lost its key");
+        place.value.store(0, Release);
+        slots.count(Some(moved), None);
+        assert_eq!(change(), Change::Done { before: None, after: moved });
+        assert!(slots.enter(other) && slots.remove(0..4, |_| true) == 2 && slots.used() == 0);
+    }
+
     #[test]
     fn what_must_not_be_missing_takes_the_place_of_another() {
         let slots = Slots::new(4);
