@@ -7,6 +7,7 @@ mod view;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bellows_config::{AssignError, Assignment, NetworkFiles, nearest};
 use bellows_engine::MAIN;
@@ -52,7 +53,8 @@ pub struct Arguments {
     /// Leave this app on its worker (repeatable)
     #[arg(long, value_name = "APP")]
     keep: Vec<String>,
-    /// Measure for this time [default: the counts so far; 2s after a reload, and with --check]
+    /// Measure for this time [default: the counts so far, 2s after a reload and with --check; then up to 10s more until
+    /// enough is measured]
     #[arg(long, value_name = "TIME")]
     time: Option<bellows_config::Duration>,
     /// Write the proposal into the network file
@@ -71,6 +73,10 @@ const MAX_WORKERS: i64 = 256;
 
 /// The time to measure if the counts so far are of several configurations.
 const MEASURED_TIME: bellows_config::Duration = bellows_config::Duration::from_secs(2);
+
+/// The longest wait for enough samples, and the time between two looks at them.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A list of processors as an argument.
 #[derive(Clone, Debug)]
@@ -113,20 +119,33 @@ impl Arguments {
         let so_far = Change::between(since.sample().clone(), now);
         let is_mixed = so_far.engine_total("reloads") > 0;
         let time = self.time.or((self.check || is_mixed).then_some(MEASURED_TIME));
-        let change = match time {
+        let mut change = match time {
             Some(time) => {
                 thread::sleep(time.into());
                 Change::between(so_far.after, Sample::settled(observer))
             }
             None => so_far,
         };
-        let costs = Costs::of(&change).map_err(|lacking| {
-            CommandError::Usage(format!(
-                "not enough is measured of `{}`: {lacking}; give it load and wait, or measure longer, such as --time 10s",
-                observer.runtime_dir().name()
-            ))
-        })?;
-        Ok((change, costs))
+        let deadline = Instant::now() + PATIENCE;
+        let lacking = loop {
+            let lacking = match Costs::of(&change) {
+                Ok(costs) => return Ok((change, costs)),
+                Err(lacking) => lacking,
+            };
+            if self.time.is_some() || Instant::now() > deadline {
+                break lacking;
+            }
+            thread::sleep(LOOK);
+            let now = Sample::settled(observer);
+            if Change::between(change.after, now.clone()).busiest_link().packets == 0.0 {
+                break lacking;
+            }
+            change = Change::between(change.before, now);
+        };
+        Err(CommandError::Usage(format!(
+            "not enough is measured of `{}`: {lacking}; give it load and wait, or measure longer, such as --time 10s",
+            observer.runtime_dir().name()
+        )))
     }
 
     fn propose(&self, observer: &mut Observer, network: view::Network) -> Result<ExitCode, CommandError> {
