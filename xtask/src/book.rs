@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::TaskError;
 use crate::commands::{CargoTool, cannot_write, files_below, output, succeed};
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::workspace::{cargo, target_dir};
 
 const MDBOOK: CargoTool =
@@ -215,7 +215,7 @@ pub fn without_links(text: &str, is_outer: impl Fn(&str) -> bool) -> String {
 }
 
 /// The step of `cargo xtask test`: the sources of the book, whose links all lead somewhere. It needs no mdbook.
-pub fn step(report: &mut Report) {
+pub fn step(report: &mut StepsReport) {
     report.step("book", || {
         let sources = target_dir().join("book-source");
         write_sources(&sources)?;

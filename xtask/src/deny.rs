@@ -4,7 +4,7 @@
 //! installed. The tests below check its rules for licences, versions and sources everywhere, with Cargo's own
 //! data.
 
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::tools;
 use crate::workspace::cargo;
 
@@ -12,7 +12,7 @@ use crate::workspace::cargo;
 const CHECKS: &[&str] = &["licenses", "bans", "sources"];
 
 /// Runs cargo-deny, or notes why it cannot run.
-pub fn run(report: &mut Report) {
+pub fn run(report: &mut StepsReport) {
     if !tools::is_installed("cargo-deny") {
         let reason = "cargo-deny is not installed (cargo install --locked cargo-deny); without it, the tests of xtask \
                       check licences, versions and sources, and nobody looks for advisories";

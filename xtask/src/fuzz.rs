@@ -50,19 +50,19 @@ const SEEDS: &[Seeds] = &[
 const MAX_SEED_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug, PartialEq)]
-enum Request {
+enum FuzzRequest {
     List,
     Run { target: String, minutes: f64 },
 }
 
-impl Request {
-    fn parse(words: &[String]) -> Result<Request, TaskError> {
+impl FuzzRequest {
+    fn parse(words: &[String]) -> Result<FuzzRequest, TaskError> {
         let mut target = None;
         let mut minutes = MINUTES;
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
-                "--list" => return Ok(Request::List),
+                "--list" => return Ok(FuzzRequest::List),
                 "--minutes" => minutes = self::minutes(words.next())?,
                 option if option.starts_with('-') => {
                     return Err(TaskError::usage(format!("fuzz: '{option}' is not an option")));
@@ -74,7 +74,7 @@ impl Request {
             }
         }
         match target {
-            Some(target) => Ok(Request::Run { target, minutes }),
+            Some(target) => Ok(FuzzRequest::Run { target, minutes }),
             None => Err(TaskError::usage(format!("fuzz needs a target: {}", join(&targets()?)))),
         }
     }
@@ -89,12 +89,12 @@ pub fn minutes(number: Option<&String>) -> Result<f64, TaskError> {
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
-    match Request::parse(words)? {
-        Request::List => {
+    match FuzzRequest::parse(words)? {
+        FuzzRequest::List => {
             targets()?.iter().for_each(|target| println!("{target}"));
             Ok(())
         }
-        Request::Run { target, minutes } => fuzz(&target, minutes),
+        FuzzRequest::Run { target, minutes } => fuzz(&target, minutes),
     }
 }
 
@@ -258,16 +258,16 @@ fn watch(command: &mut Command) -> Result<(bool, Stats), TaskError> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Request, TaskError> {
-        Request::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    fn parse(words: &[&str]) -> Result<FuzzRequest, TaskError> {
+        FuzzRequest::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_target_and_its_minutes_are_understood() {
-        let request = |minutes| Request::Run { target: "config_parse".into(), minutes };
+        let request = |minutes| FuzzRequest::Run { target: "config_parse".into(), minutes };
         assert_eq!(parse(&["config_parse"]).ok(), Some(request(MINUTES)));
         assert_eq!(parse(&["--minutes", "0.5", "config_parse"]).ok(), Some(request(0.5)));
-        assert_eq!(parse(&["--list"]).ok(), Some(Request::List));
+        assert_eq!(parse(&["--list"]).ok(), Some(FuzzRequest::List));
     }
 
     #[test]

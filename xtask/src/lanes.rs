@@ -36,7 +36,7 @@ pub const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// The programs that are still to be run in the lanes.
 #[derive(Default)]
-struct Plan {
+struct LanePlan {
     ordinary: VecDeque<Program>,
     waiting: VecDeque<Program>,
 }
@@ -47,15 +47,15 @@ enum Lane {
     Second,
 }
 
-impl Plan {
+impl LanePlan {
     /// Distributes the programs. Those that run alone come second.
-    fn of(programs: Vec<Program>) -> (Plan, Vec<Program>) {
+    fn of(programs: Vec<Program>) -> (LanePlan, Vec<Program>) {
         let (measuring, others): (Vec<_>, Vec<_>) =
             programs.into_iter().partition(|program| place(MEASURING, program).is_some());
         let (mut waiting, ordinary): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|program| place(WAITING, program).is_some());
         waiting.sort_by_key(|program| place(WAITING, program));
-        (Plan { ordinary: ordinary.into(), waiting: waiting.into() }, measuring)
+        (LanePlan { ordinary: ordinary.into(), waiting: waiting.into() }, measuring)
     }
 
     /// The next program of a lane. The second lane takes the last one of the first.
@@ -79,7 +79,7 @@ fn place(list: &[(&str, &str)], program: &Program) -> Option<usize> {
 ///
 /// The names of the programs that have failed.
 pub fn run(programs: Vec<Program>, limit: Duration, show: impl FnMut(&str) + Send) -> Result<(), String> {
-    let (plan, measuring) = Plan::of(programs);
+    let (plan, measuring) = LanePlan::of(programs);
     let (plan, show, failed) = (Mutex::new(plan), Mutex::new(show), Mutex::new(Vec::new()));
     let run_one = |mut program: Program| {
         (*lock(&show))(&format!("    Starting {}\n", program.name));
@@ -110,7 +110,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A program that has ended.
 struct Ended {
-    end: End,
+    end: LaneEnd,
     /// Its standard output and error.
     output: Vec<u8>,
     seconds: f64,
@@ -118,7 +118,7 @@ struct Ended {
     processor_seconds: f64,
 }
 
-enum End {
+enum LaneEnd {
     Exited(ExitStatus),
     /// It ran for longer than this.
     Killed(Duration),
@@ -129,7 +129,7 @@ impl Ended {
     /// Runs a program to its end.
     fn of(command: &mut Command, limit: Duration) -> Ended {
         Ended::try_of(command, limit).unwrap_or_else(|error| Ended {
-            end: End::NotRun(error),
+            end: LaneEnd::NotRun(error),
             output: Vec::new(),
             seconds: 0.0,
             processor_seconds: 0.0,
@@ -146,11 +146,11 @@ impl Ended {
         let end = loop {
             processor_seconds = self::processor_seconds(child.id()).unwrap_or(processor_seconds);
             if let Some(status) = child.try_wait()? {
-                break End::Exited(status);
+                break LaneEnd::Exited(status);
             }
             if start.elapsed() >= limit {
                 kill(&mut child);
-                break End::Killed(limit);
+                break LaneEnd::Killed(limit);
             }
             thread::sleep((start.elapsed() / 10).clamp(Duration::from_millis(1), Duration::from_millis(50)));
         };
@@ -164,12 +164,12 @@ impl Ended {
     /// Why the program has failed, if it has; empty for failed tests, which it has named itself.
     fn failure(&self) -> Option<String> {
         match &self.end {
-            End::Exited(status) if status.success() => None,
+            LaneEnd::Exited(status) if status.success() => None,
             // The exit code of Rust's test harness.
-            End::Exited(status) if status.code() == Some(101) => Some(String::new()),
-            End::Exited(status) => Some(format!(": {status}")),
-            End::Killed(limit) => Some(format!(": it ran for more than {} s and was killed", limit.as_secs_f64())),
-            End::NotRun(error) => Some(format!(": it cannot be run: {error}")),
+            LaneEnd::Exited(status) if status.code() == Some(101) => Some(String::new()),
+            LaneEnd::Exited(status) => Some(format!(": {status}")),
+            LaneEnd::Killed(limit) => Some(format!(": it ran for more than {} s and was killed", limit.as_secs_f64())),
+            LaneEnd::NotRun(error) => Some(format!(": it cannot be run: {error}")),
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn each_lane_begins_with_its_own_programs_and_takes_those_of_the_other() {
         let programs = ["x/1", "bellows/measure", "x/2", "bellows/interfaces", "x/3"];
         let all = || programs.iter().map(|name| script(name, "")).collect::<Vec<_>>();
-        let (mut plan, measuring) = Plan::of(all());
+        let (mut plan, measuring) = LanePlan::of(all());
         assert_eq!(names(&plan.ordinary), ["x/1", "x/2", "x/3"]);
         assert_eq!(names(&plan.waiting), ["bellows/interfaces"]);
         assert_eq!(names(&measuring), ["bellows/measure"]);
@@ -290,7 +290,7 @@ mod tests {
         use Lane::{First, Second};
         let order = take(&[First, Second, Second, First, First]);
         assert_eq!(order, ["x/1", "bellows/interfaces", "x/3", "x/2"]);
-        let (mut plan, _) = Plan::of(all());
+        let (mut plan, _) = LanePlan::of(all());
         let first: Vec<String> = std::iter::from_fn(|| plan.next(First)).map(|program| program.name).collect();
         assert_eq!(first, ["x/1", "x/2", "x/3", "bellows/interfaces"]);
     }

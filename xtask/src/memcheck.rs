@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::process::{Command, Stdio};
 
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::tools::Tool;
 use crate::workspace::{cargo, host_triple, target_dir};
 use crate::{TaskError, races};
@@ -17,7 +17,7 @@ const PROPTEST_CASES: &str = "32";
 /// Runs the tests under AddressSanitizer if a nightly toolchain is installed, else under valgrind. Neither checks for
 /// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers. A filter selects
 /// tests by a part of their names.
-pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
+pub fn run(report: &mut StepsReport, filter: Option<&str>) -> Result<(), TaskError> {
     let crates = checked_crates().map_err(|error| TaskError::failed(format!("cannot read the crates: {error}")))?;
     let triple = host_triple()?;
     let sanitizer = has_nightly();

@@ -31,22 +31,22 @@ use crate::{TaskError, tools};
 pub const CAPTURE: &str = "quickstart.pcap";
 
 /// A host's end of a virtual cable.
-struct Port {
+struct CablePort {
     host: &'static str,
     mac: &'static str,
     ip4: &'static [&'static str],
     ip6: &'static [&'static str],
 }
 
-const LAN: &[Port] = &[
-    Port { host: "router", mac: "00:00:5e:00:53:01", ip4: &["192.0.2.1/24"], ip6: &["2001:db8:1::1/64"] },
-    Port { host: "alice", mac: "00:00:5e:00:53:0a", ip4: &["192.0.2.10/24"], ip6: &["2001:db8:1::a/64"] },
-    Port { host: "bob", mac: "00:00:5e:00:53:0b", ip4: &["192.0.2.11/24"], ip6: &["2001:db8:1::b/64"] },
-    Port { host: "carol", mac: "00:00:5e:00:53:0c", ip4: &["192.0.2.12/24"], ip6: &["2001:db8:1::c/64"] },
+const LAN: &[CablePort] = &[
+    CablePort { host: "router", mac: "00:00:5e:00:53:01", ip4: &["192.0.2.1/24"], ip6: &["2001:db8:1::1/64"] },
+    CablePort { host: "alice", mac: "00:00:5e:00:53:0a", ip4: &["192.0.2.10/24"], ip6: &["2001:db8:1::a/64"] },
+    CablePort { host: "bob", mac: "00:00:5e:00:53:0b", ip4: &["192.0.2.11/24"], ip6: &["2001:db8:1::b/64"] },
+    CablePort { host: "carol", mac: "00:00:5e:00:53:0c", ip4: &["192.0.2.12/24"], ip6: &["2001:db8:1::c/64"] },
 ];
-const ROUTER: Port =
-    Port { host: "router", mac: "00:00:5e:00:53:02", ip4: &["198.51.100.1/24"], ip6: &["2001:db8:2::1/64"] };
-const SERVICES: Port = Port {
+const ROUTER: CablePort =
+    CablePort { host: "router", mac: "00:00:5e:00:53:02", ip4: &["198.51.100.1/24"], ip6: &["2001:db8:2::1/64"] };
+const SERVICES: CablePort = CablePort {
     host: "services",
     mac: "00:00:5e:00:53:50",
     ip4: &["198.51.100.53/24", "198.51.100.80/24"],
@@ -146,7 +146,7 @@ impl Lab {
         inside("router", "echo 1 > /proc/sys/net/ipv4/ip_forward")?;
         inside("router", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")?;
         for port in LAN {
-            let Port { host, mac, .. } = port;
+            let CablePort { host, mac, .. } = port;
             sh(&format!("ip -n {host} link add lan address {mac} type veth peer name {host} netns switch"))?;
             sh(&format!("ip -n switch link set {host} master bridge up"))?;
             no_offloads("switch", host)?;

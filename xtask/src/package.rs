@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use crate::TaskError;
 use crate::book;
 use crate::commands::{CargoTool, cannot_write, files_below, output, succeed};
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, target_dir};
 
@@ -55,7 +55,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 }
 
 /// The step of `cargo xtask test`.
-pub fn step(report: &mut Report) {
+pub fn step(report: &mut StepsReport) {
     match CARGO_DEB.provide() {
         Ok(_) => report.step("package", || check(&make(&target_dir())?)),
         Err(why) => report.leave_out_step("package", &format!("cargo-deb cannot be built: {why}")),

@@ -68,7 +68,7 @@ impl Comparison {
 
 /// The options of `peers breathsim`, `peers filter` and `peers fib`.
 #[derive(Debug, PartialEq, Eq)]
-struct Options {
+struct PeersOptions {
     comparison: Comparison,
     processes: usize,
     cpu: Option<usize>,
@@ -83,8 +83,8 @@ struct Options {
     beside: Option<String>,
 }
 
-impl Options {
-    fn parse(words: &[String]) -> Result<Options, TaskError> {
+impl PeersOptions {
+    fn parse(words: &[String]) -> Result<PeersOptions, TaskError> {
         let mut words = words.iter();
         let comparison = match words.next().map(String::as_str) {
             Some("breathsim") => Comparison::Breathsim,
@@ -99,7 +99,7 @@ impl Options {
                 return Err(TaskError::usage("peers needs a comparison: breathsim, filter, fib, vhost or interfaces"));
             }
         };
-        let mut options = Options {
+        let mut options = PeersOptions {
             comparison,
             processes: 9,
             cpu: None,
@@ -149,7 +149,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "interfaces") {
         return interfaces::run(words);
     }
-    let options = Options::parse(words)?;
+    let options = PeersOptions::parse(words)?;
     if let Some(tool) = tools::provide(options.comparison.tools()).first() {
         return Err(TaskError::failed(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
@@ -186,8 +186,8 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 
 /// The arguments for `bellows`; `peer` is the program with the other filters or tables, and `crates` that with the tables
 /// of other crates.
-fn arguments(options: &Options, peer: &str, crates: &str) -> Vec<String> {
-    let Options { comparison, processes, cpu, json, brief, case, routes, beside } = options;
+fn arguments(options: &PeersOptions, peer: &str, crates: &str) -> Vec<String> {
+    let PeersOptions { comparison, processes, cpu, json, brief, case, routes, beside } = options;
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
     match comparison {
@@ -239,8 +239,8 @@ fn arguments(options: &Options, peer: &str, crates: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, TaskError> {
-        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    fn parse(words: &[&str]) -> Result<PeersOptions, TaskError> {
+        PeersOptions::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::TaskError;
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::workspace::{host_triple, target_dir};
 
 /// The tests with several threads of one engine, each with its package, and the module if it is not the whole program:
@@ -26,7 +26,7 @@ const PROGRAMS: [(&str, &[&str], Option<&str>); 5] = [
 const PROPTEST_CASES: &str = "8";
 
 /// Runs the tests under ThreadSanitizer; left out if there is no nightly toolchain with the sources.
-pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
+pub fn run(report: &mut StepsReport, filter: Option<&str>) -> Result<(), TaskError> {
     if !has_sources() {
         report.leave_out_step(
             "races",

@@ -17,15 +17,15 @@ use crate::{TaskError, lanes, tools, workspace};
 /// Number of test programs whose time the summary lists.
 const SLOWEST: usize = 10;
 
-struct Step {
+struct ReportStep {
     name: String,
     time: Duration,
     verdict: Result<(), String>,
 }
 
 /// The steps so far, and their results.
-pub struct Report {
-    steps: Vec<Step>,
+pub struct StepsReport {
+    steps: Vec<ReportStep>,
     /// Steps that cannot be run here, each with its reason.
     steps_left_out: Vec<String>,
     tally: Tally,
@@ -34,9 +34,9 @@ pub struct Report {
     quick: bool,
 }
 
-impl Report {
+impl StepsReport {
     /// An empty report, with an empty file for skipped tests.
-    pub fn new() -> Result<Report, TaskError> {
+    pub fn new() -> Result<StepsReport, TaskError> {
         let folder = workspace::target_dir();
         let skips = folder.join(format!("skips-{}.txt", std::process::id()));
         fs::create_dir_all(&folder)
@@ -45,7 +45,7 @@ impl Report {
         // Tests run in the folders of their crates and therefore need the full path.
         let skips = skips.canonicalize().unwrap_or(skips);
         let require_peers = std::env::var_os("CI").is_some_and(|ci| ci == "true") && tools::is_root();
-        Ok(Report {
+        Ok(StepsReport {
             steps: Vec::new(),
             steps_left_out: Vec::new(),
             tally: Tally::default(),
@@ -87,7 +87,7 @@ impl Report {
 
     fn prepared(&mut self, name: &str, start: Instant, verdict: Result<(), String>) {
         let verdict = if self.require_peers { verdict } else { Ok(()) };
-        self.steps.push(Step { name: name.into(), time: start.elapsed(), verdict });
+        self.steps.push(ReportStep { name: name.into(), time: start.elapsed(), verdict });
     }
 
     /// Notes that the step `name` cannot run here, which is no failure.
@@ -103,7 +103,7 @@ impl Report {
         let start = Instant::now();
         let tally = &mut self.tally;
         let verdict = stream(command, &mut std::io::stdout(), |line| tally.read_line(line));
-        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+        self.steps.push(ReportStep { name: name.to_owned(), time: start.elapsed(), verdict });
     }
 
     /// Runs a command as the step `name`, and returns its standard output if it succeeds.
@@ -121,7 +121,7 @@ impl Report {
             Ok(output) => (Some(output), Ok(())),
             Err(why) => (None, Err(why)),
         };
-        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+        self.steps.push(ReportStep { name: name.to_owned(), time: start.elapsed(), verdict });
         output
     }
 
@@ -136,7 +136,7 @@ impl Report {
             let _ = io::stdout().write_all(text.as_bytes());
             text.lines().for_each(|line| tally.read_line(line.trim_end()));
         });
-        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+        self.steps.push(ReportStep { name: name.to_owned(), time: start.elapsed(), verdict });
     }
 
     /// Runs a function as the step `name`, which has no tests.
@@ -144,7 +144,7 @@ impl Report {
         println!("\n== {name}");
         let start = Instant::now();
         let verdict = work().map_err(|failure| failure.to_string());
-        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+        self.steps.push(ReportStep { name: name.to_owned(), time: start.elapsed(), verdict });
     }
 
     fn set_environment(&self, command: &mut Command) {
@@ -167,7 +167,7 @@ impl Report {
         let (left_out, skipped) = split_left_out(self.skipped());
         let Tally { passed, failed, ignored, failures, ignored_why, .. } = &self.tally;
         println!("\n== summary");
-        for Step { name, time, verdict } in &self.steps {
+        for ReportStep { name, time, verdict } in &self.steps {
             let verdict = verdict.as_ref().map_or_else(|why| format!("FAILED: {why}"), |()| "ok".into());
             println!("{name:<14} {:>7.1} s  {verdict}", time.as_secs_f64());
         }
@@ -201,7 +201,7 @@ impl Report {
     }
 }
 
-impl Drop for Report {
+impl Drop for StepsReport {
     fn drop(&mut self) {
         // A leftover file is in the target folder and does no harm.
         let _ = fs::remove_file(&self.skips);

@@ -4,11 +4,11 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::workspace::target_dir;
 
 /// Checks the workspace with the oldest toolchain, unless it is the current one; or notes why it cannot run.
-pub fn run(report: &mut Report) {
+pub fn run(report: &mut StepsReport) {
     const STEP: &str = "oldest Rust";
     let Some(oldest) = fs::read_to_string("Cargo.toml").ok().as_deref().and_then(manifest_version).map(full_version)
     else {

@@ -6,7 +6,7 @@
 
 use bellows_testkit::soak::SOAK;
 
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::workspace::cargo;
 use crate::{TaskError, book, fresh, fuzz, guest_kernel, memcheck, package, tools};
 
@@ -15,15 +15,15 @@ const MINUTES: f64 = 30.0;
 
 /// The options of `soak`.
 #[derive(Debug, PartialEq)]
-struct Options {
+struct SoakOptions {
     minutes: f64,
     /// Run only the tests whose name contains this, without memory check and fuzzing.
     filter: Option<String>,
 }
 
-impl Options {
-    fn parse(words: &[String]) -> Result<Options, TaskError> {
-        let mut options = Options { minutes: MINUTES, filter: None };
+impl SoakOptions {
+    fn parse(words: &[String]) -> Result<SoakOptions, TaskError> {
+        let mut options = SoakOptions { minutes: MINUTES, filter: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
@@ -42,8 +42,8 @@ impl Options {
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
-    let options = Options::parse(words)?;
-    let mut report = Report::new()?;
+    let options = SoakOptions::parse(words)?;
+    let mut report = StepsReport::new()?;
     report.provide(tools::FOR_TESTS.iter().chain(tools::PEERS));
     report.prepare("guest kernel", "a Linux guest at vhost-user ports", guest_kernel::provide);
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
@@ -68,14 +68,14 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, TaskError> {
-        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    fn parse(words: &[&str]) -> Result<SoakOptions, TaskError> {
+        SoakOptions::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
     #[test]
     fn options_come_in_any_order() {
-        let both = Options { minutes: 0.5, filter: Some("ring".into()) };
-        assert_eq!(parse(&[]).ok(), Some(Options { minutes: MINUTES, filter: None }));
+        let both = SoakOptions { minutes: 0.5, filter: Some("ring".into()) };
+        assert_eq!(parse(&[]).ok(), Some(SoakOptions { minutes: MINUTES, filter: None }));
         assert_eq!(parse(&["--minutes", "0.5", "--filter", "ring"]).ok().as_ref(), Some(&both));
         assert_eq!(parse(&["--filter", "ring", "--minutes", "0.5"]).ok(), Some(both));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::programs::{self, Program};
-use crate::report::Report;
+use crate::report::StepsReport;
 use crate::tools;
 use crate::workspace::cargo;
 use crate::{TaskError, book, deny, fast, format, guest_kernel, memcheck, package, races, rust_version};
@@ -20,7 +20,7 @@ pub const TESTS: [&str; 4] = ["test", "--workspace", "--features", NATS];
 
 /// The options of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
+struct TestOptions {
     memcheck: bool,
     races: bool,
     /// Leave out guests and other programs' drivers.
@@ -31,9 +31,9 @@ struct Options {
     filter: Option<String>,
 }
 
-impl Options {
-    fn parse(words: &[String]) -> Result<Options, TaskError> {
-        let mut options = Options::default();
+impl TestOptions {
+    fn parse(words: &[String]) -> Result<TestOptions, TaskError> {
+        let mut options = TestOptions::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
@@ -61,8 +61,8 @@ impl Options {
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
-    let options = Options::parse(words)?;
-    let mut report = Report::new()?;
+    let options = TestOptions::parse(words)?;
+    let mut report = StepsReport::new()?;
     if options.quick || options.fast {
         report.provide(tools::FOR_TESTS);
         report.leave_out_peers();
@@ -108,7 +108,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 
 /// Builds all tests and runs those whose name contains the filter: those of programs, and the examples of the
 /// documentation.
-fn tests(report: &mut Report, filter: Option<&str>) {
+fn tests(report: &mut StepsReport, filter: Option<&str>) {
     let Some(mut programs) = built(report, &[]) else { return };
     let mut examples = without_lines(&TESTS);
     examples.args(["--doc", "--no-fail-fast"]);
@@ -118,7 +118,7 @@ fn tests(report: &mut Report, filter: Option<&str>) {
 }
 
 /// The same for those of `--fast`.
-fn fast_tests(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
+fn fast_tests(report: &mut StepsReport, filter: Option<&str>) -> Result<(), TaskError> {
     let Some(mut programs) = built(report, &fast::targets()?) else { return Ok(()) };
     programs.retain(|program| fast::why_left_out(&program.name).is_none());
     run_programs(report, programs, filter);
@@ -129,7 +129,7 @@ fn fast_tests(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError
 }
 
 /// Builds tests, and returns their programs; `None` if it fails.
-fn built(report: &mut Report, targets: &[String]) -> Option<Vec<Program>> {
+fn built(report: &mut StepsReport, targets: &[String]) -> Option<Vec<Program>> {
     let messages = report.read("test build", without_lines(&TESTS).args(targets).args(programs::BUILD_ONLY))?;
     match programs::read(&messages) {
         Ok(programs) => Some(programs),
@@ -140,7 +140,7 @@ fn built(report: &mut Report, targets: &[String]) -> Option<Vec<Program>> {
     }
 }
 
-fn run_programs(report: &mut Report, mut programs: Vec<Program>, filter: Option<&str>) {
+fn run_programs(report: &mut StepsReport, mut programs: Vec<Program>, filter: Option<&str>) {
     for program in &mut programs {
         program.command.args(filter);
     }
@@ -155,7 +155,7 @@ pub fn without_lines(arguments: &[&str]) -> Command {
     command
 }
 
-fn lint(report: &mut Report) {
+fn lint(report: &mut StepsReport) {
     report.run("formatting", &mut format::command(true));
     report.run(
         "lints",
@@ -173,19 +173,19 @@ fn lint(report: &mut Report) {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, TaskError> {
-        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    fn parse(words: &[&str]) -> Result<TestOptions, TaskError> {
+        TestOptions::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
     #[test]
     fn options_come_in_any_order() {
-        let both = Options { memcheck: true, filter: Some("ring".into()), ..Options::default() };
-        let quick = Options { quick: true, ..Options::default() };
-        assert_eq!(parse(&[]).ok(), Some(Options::default()));
+        let both = TestOptions { memcheck: true, filter: Some("ring".into()), ..TestOptions::default() };
+        let quick = TestOptions { quick: true, ..TestOptions::default() };
+        assert_eq!(parse(&[]).ok(), Some(TestOptions::default()));
         assert_eq!(parse(&["--memcheck", "--filter", "ring"]).ok().as_ref(), Some(&both));
         assert_eq!(parse(&["--filter", "ring", "--memcheck"]).ok(), Some(both));
         assert_eq!(parse(&["--quick"]).ok(), Some(quick));
-        assert_eq!(parse(&["--fast"]).ok(), Some(Options { fast: true, ..Options::default() }));
+        assert_eq!(parse(&["--fast"]).ok(), Some(TestOptions { fast: true, ..TestOptions::default() }));
     }
 
     #[test]

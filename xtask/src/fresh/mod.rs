@@ -41,7 +41,7 @@ const USER: &str = "user";
 
 /// The options of `fresh`.
 #[derive(Debug, PartialEq, Eq)]
-struct Options {
+struct FreshOptions {
     user: bool,
     quick: bool,
     packages: bool,
@@ -51,9 +51,9 @@ struct Options {
     folder: Option<PathBuf>,
 }
 
-impl Options {
-    fn parse(words: &[String]) -> Result<Options, TaskError> {
-        let mut options = Options {
+impl FreshOptions {
+    fn parse(words: &[String]) -> Result<FreshOptions, TaskError> {
+        let mut options = FreshOptions {
             user: false,
             quick: false,
             packages: false,
@@ -99,7 +99,7 @@ fn is_suite(name: &str) -> bool {
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
-    let options = Options::parse(words)?;
+    let options = FreshOptions::parse(words)?;
     if !tools::is_root() {
         return Err(TaskError::failed("a clean system needs root: mounts, and files of other users"));
     }
@@ -116,14 +116,14 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         .and_then(|folder| in_folder(&folder, &options))
 }
 
-fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
+fn in_folder(folder: &Path, options: &FreshOptions) -> Result<(), TaskError> {
     root::remove_leftovers(folder)?;
     let base = root::base(folder, &options.suite)?;
     let mut root = Root::copy(&base, folder)?;
     root.keep(options.keep);
     let verdict = match options {
-        Options { packages: true, .. } => check_packages(&root),
-        Options { book: true, .. } => follow_first_steps(&root),
+        FreshOptions { packages: true, .. } => check_packages(&root),
+        FreshOptions { book: true, .. } => follow_first_steps(&root),
         _ => check_commands(&root, options),
     };
     root.save_archives();
@@ -217,7 +217,7 @@ fn follow_first_steps(root: &Root) -> Result<(), TaskError> {
 }
 
 /// Runs the README's commands verbatim in a clean clone.
-fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
+fn check_commands(root: &Root, options: &FreshOptions) -> Result<(), TaskError> {
     let readme =
         fs::read_to_string(README).map_err(|error| TaskError::failed(format!("cannot read {README}: {error}")))?;
     let commands = commands(&readme)?;
@@ -225,7 +225,7 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
     let toolchain = host::toolchain()?;
     let folder = root.clone_project(user)?;
     let before = root.packages();
-    let mut result = Outcome::default();
+    let mut result = CommandsOutcome::default();
     let mut times = Vec::new();
     for command in commands {
         let command = match options.quick && command == "cargo xtask test" {
@@ -256,7 +256,7 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
 
 /// The relevant output of the commands.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct CommandsOutcome {
     /// The test runner's line `tests: …`.
     tests: Option<String>,
     failed: Option<u64>,
@@ -269,7 +269,7 @@ struct Outcome {
     problems: Vec<String>,
 }
 
-impl Outcome {
+impl CommandsOutcome {
     fn read_line(&mut self, line: &str) {
         if line.starts_with("skipped tests") {
             self.in_list = true;
@@ -387,8 +387,8 @@ fn print_installed(before: &BTreeSet<String>, root: &Root) {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, TaskError> {
-        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    fn parse(words: &[&str]) -> Result<FreshOptions, TaskError> {
+        FreshOptions::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
     #[test]
@@ -431,8 +431,8 @@ mod tests {
         assert!(commands("## Two commands\n    cargo b\n").is_err());
     }
 
-    fn outcome(text: &str) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn outcome(text: &str) -> CommandsOutcome {
+        let mut outcome = CommandsOutcome::default();
         text.lines().for_each(|line| outcome.read_line(line));
         outcome
     }

@@ -8,7 +8,7 @@ use bellows_filter::{Mistake, SystemNames};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum RuleAction {
     /// It passes.
     Permit,
     /// It is dropped.
@@ -17,7 +17,7 @@ pub(crate) enum Action {
     Reject,
 }
 
-impl Action {
+impl RuleAction {
     /// Its word.
     pub(crate) fn name(self) -> &'static str {
         ACTIONS.iter().find(|(_, action)| *action == self).map_or("", |(name, _)| name)
@@ -25,12 +25,12 @@ impl Action {
 }
 
 /// The words for actions.
-const ACTIONS: [(&str, Action); 3] = [("permit", Action::Permit), ("deny", Action::Deny), ("reject", Action::Reject)];
+const ACTIONS: [(&str, RuleAction); 3] = [("permit", RuleAction::Permit), ("deny", RuleAction::Deny), ("reject", RuleAction::Reject)];
 
 /// A rule: `permit tcp port 22`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    pub(crate) action: Action,
+    pub(crate) action: RuleAction,
     /// The expression; an empty one matches every packet.
     pub(crate) expression: String,
     /// Its meaning.
@@ -81,7 +81,7 @@ impl Rule {
 
 /// What may surprise about the meaning of rules: each with the position of the rule.
 pub(crate) fn warnings(rules: &[Rule], site: Site) -> impl Iterator<Item = (usize, RuleError)> {
-    let effect = |action| if action == Action::Permit { Effect::Pass } else { Effect::Refuse };
+    let effect = |action| if action == RuleAction::Permit { Effect::Pass } else { Effect::Refuse };
     let with_effects: Vec<_> = rules.iter().map(|rule| (effect(rule.action), rule.expressed.clone())).collect();
     surprises(&with_effects, site).into_iter().map(|surprise| {
         let start = rules[surprise.rule].start;
@@ -97,9 +97,9 @@ mod tests {
     #[test]
     fn rules_are_read() {
         for (text, action, expression) in [
-            ("permit tcp port 22", Action::Permit, "tcp port 22"),
-            ("  deny  src net 10.0.0.0/8 ", Action::Deny, "src net 10.0.0.0/8"),
-            ("reject", Action::Reject, ""),
+            ("permit tcp port 22", RuleAction::Permit, "tcp port 22"),
+            ("  deny  src net 10.0.0.0/8 ", RuleAction::Deny, "src net 10.0.0.0/8"),
+            ("reject", RuleAction::Reject, ""),
         ] {
             let rule = Rule::parse(text).unwrap();
             assert_eq!((rule.action, rule.expression.as_str()), (action, expression), "{text}");

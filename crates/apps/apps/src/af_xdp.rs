@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::arp_guard::find_conflicts;
 use bellows_netif::status::PortStatus;
 use bellows_netif::xdp::{
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind, usual_ring_size};
+use crate::port::interface::{InterfacePort, InterfaceKind, usual_ring_size};
 use crate::port::{queues, yes};
 
 /// A network interface through AF_XDP sockets: the kernel receives frames into the packet pool and sends them from
@@ -193,7 +193,7 @@ pub struct AfXdpKind;
 /// An interface through AF_XDP.
 pub type AfXdp = InterfacePort<AfXdpKind>;
 
-impl Kind for AfXdpKind {
+impl InterfaceKind for AfXdpKind {
     type Config = (XdpConfig, bool);
     type Queue = XdpQueue;
     const NAME: &'static str = "af-xdp";
@@ -226,8 +226,8 @@ impl Configure for AfXdp {
     const INTERFACE: bool = true;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

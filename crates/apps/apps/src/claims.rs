@@ -24,20 +24,20 @@ fn identity(metadata: &Metadata) -> Identity {
 }
 
 /// A file that is read: no `pcap-writer` of any process starts to overwrite it until this is dropped.
-pub(crate) struct Reading(File);
+pub(crate) struct FileReading(File);
 
-impl Reading {
+impl FileReading {
     /// Claims an open file. `None` if an app of this process is about to overwrite it.
-    pub(crate) fn claim(file: File) -> io::Result<Option<Reading>> {
+    pub(crate) fn claim(file: File) -> io::Result<Option<FileReading>> {
         // A failed lock is ignored: a file that another process writes can be read, and so can one without locks.
         let _ = file.try_lock_shared();
-        let reading = Reading(file);
+        let reading = FileReading(file);
         let identity = identity(&reading.0.metadata()?);
         Ok((!to_overwrite().contains(&identity)).then_some(reading))
     }
 }
 
-impl Drop for Reading {
+impl Drop for FileReading {
     fn drop(&mut self) {
         // Closing is not enough: a child process that is being spawned may still have the descriptor, and so the lock.
         let _ = self.0.unlock();

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
@@ -216,8 +216,8 @@ impl Configure for Delay {
     const NAME: &'static str = "delay";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys(r#"time = "10us""#)
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys(r#"time = "10us""#)
     }
 
     fn configure(config: Config, _: &Context) -> Result<Delay, SettingError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::interface::VlanTag;
@@ -34,13 +34,13 @@ pub struct Config {
 pub struct EthernetInput {
     domain: Arc<RoutingDomain>,
     /// What arrives at each input.
-    origins: Vec<Origin>,
+    origins: Vec<PortOrigin>,
     lanes: Lanes,
 }
 
 /// The interfaces of a port.
 #[derive(Default)]
-struct Origin {
+struct PortOrigin {
     /// That of frames without tags: its Ethernet address as the low 48 bits, and the tag for packets.
     untagged: Option<(u64, Tag)>,
     /// Those of frames with tags, by their numbers.
@@ -94,7 +94,7 @@ impl EthernetInput {
     fn rewire(&mut self, io: &Io<Self>) {
         let origin = |input: usize| {
             let port = io.input_name(input).unwrap_or_default();
-            let mut origin = Origin::default();
+            let mut origin = PortOrigin::default();
             for (number, interface) in (1..).zip(self.domain.tables().interfaces()) {
                 match interface {
                     Interface { port: of, .. } if of != port => {}
@@ -133,7 +133,7 @@ impl RoutingDomain {
     /// The output of a frame that is not plain IP to the interface itself, whose tags are removed.
     fn sort_unusual(
         &self,
-        origin: &Origin,
+        origin: &PortOrigin,
         packet: &mut Packet,
     ) -> Result<usize, bellows_engine::DropReason<EthernetInput>> {
         let (tags, count) = tags_of(packet.bytes()).ok_or(EthernetInput::TOO_SHORT)?;
@@ -223,8 +223,8 @@ impl Configure for EthernetInput {
     const NAME: &'static str = "ethernet-input";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![BenchRow { inputs: &[IN], ..row("ip4", Behind::Wire) }])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { inputs: &[IN], ..row("ip4", Behind::Wire) }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<EthernetInput, SettingError> {

@@ -1,13 +1,13 @@
 //! `geneve`: Ethernet or IP over Geneve.
 
-use bellows_config::{Bench, SettingError};
+use bellows_config::{BenchSetup, SettingError};
 use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::gre::Carried;
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by Geneve (RFC 8926).
 ///
@@ -92,7 +92,7 @@ impl Protocol for Generic {
     const PROTOCOL: IpProtocol = IpProtocol::UDP;
     type Config = Config;
 
-    fn shape(session: &Session, is_v6: bool) -> Result<Shape, SettingError> {
+    fn shape(session: &Session, is_v6: bool) -> Result<TunnelHeaders, SettingError> {
         let number = udp::number(session.vni)?;
         let payload = session.payload.shape(ETHER_TYPE_AT, session.dst_mac.as_deref())?;
         let type_mask = if session.payload == Carried::Ethernet { 0xff } else { 0 };
@@ -113,7 +113,7 @@ impl Protocol for Generic {
         Ok(Seen { id, options, sequence: None, carries: Some(EtherType(u16::from_be_bytes([header[2], header[3]]))) })
     }
 
-    fn bench() -> Bench {
+    fn bench() -> BenchSetup {
         tunnel::bench(Self::NAME, ["vni = 7"; 2])
     }
 }

@@ -1,11 +1,11 @@
 //! `gre`: Ethernet or IP over GRE.
 
-use bellows_config::{Bench, SettingError};
+use bellows_config::{BenchSetup, SettingError};
 use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
 use crate::vrf::read_dst_mac;
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by GRE (RFC 2784, with the key of RFC 2890).
@@ -122,7 +122,7 @@ impl Protocol for Generic {
     const PROTOCOL: IpProtocol = IpProtocol::GRE;
     type Config = Config;
 
-    fn shape(session: &Session, _: bool) -> Result<Shape, SettingError> {
+    fn shape(session: &Session, _: bool) -> Result<TunnelHeaders, SettingError> {
         let payload = session.payload.shape(2, session.dst_mac.as_deref())?;
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         let flags = flag(session.checksum, CHECKSUM) | flag(session.key.is_some(), KEY);
@@ -143,7 +143,7 @@ impl Protocol for Generic {
             at
         });
         let (send, expect) = (header.clone(), header);
-        Ok(Shape {
+        Ok(TunnelHeaders {
             id: session.key,
             id_at,
             send,
@@ -183,7 +183,7 @@ impl Protocol for Generic {
         Ok(Seen { id, options, sequence, carries })
     }
 
-    fn bench() -> Bench {
+    fn bench() -> BenchSetup {
         tunnel::bench(Self::NAME, ["key = 7"; 2])
     }
 }

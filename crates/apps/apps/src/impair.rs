@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, Fraction, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, Fraction, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
@@ -214,8 +214,8 @@ impl Configure for Impair {
     const NAME: &'static str = "impair";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("loss = 0.001, corrupt = 1e-6, duplicate = 0.001, reorder = 0.001")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys("loss = 0.001, corrupt = 1e-6, duplicate = 0.001, reorder = 0.001")
     }
 
     fn configure(config: Config, _: &Context) -> Result<Impair, SettingError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::Interface;
@@ -28,10 +28,10 @@ pub struct Config {
 pub struct Inject {
     domain: Arc<RoutingDomain>,
     /// The interface and the output of each input.
-    ways: Vec<Option<Way>>,
+    ways: Vec<Option<InjectWay>>,
 }
 
-struct Way {
+struct InjectWay {
     /// The index among the interfaces.
     interface: usize,
     output: usize,
@@ -118,7 +118,7 @@ impl Inject {
             let interface = interfaces.iter().position(|interface| interface.name == name)?;
             let port = interfaces[interface].port.as_str();
             let output = (0..io.outputs()).find(|&output| io.output_name(output) == Some(port))?;
-            Some(Way { interface, output })
+            Some(InjectWay { interface, output })
         };
         self.ways = (0..io.inputs()).map(way).collect();
     }
@@ -128,8 +128,8 @@ impl Configure for Inject {
     const NAME: &'static str = "inject";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![BenchRow { inputs: &[OUT], outputs: &[OUT], ..row("ip4", Behind::Wire) }])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { inputs: &[OUT], outputs: &[OUT], ..row("ip4", Behind::Wire) }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Inject, SettingError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
@@ -86,10 +86,10 @@ impl Configure for InterfaceOutput {
     const NAME: &'static str = "interface-output";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let row = row("ip4", Behind::Wire);
         let keys = format!("{}, port = \"{OUT}\"", row.keys);
-        Bench::Rows(vec![BenchRow { keys, ..row }])
+        BenchSetup::Rows(vec![BenchRow { keys, ..row }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<InterfaceOutput, SettingError> {

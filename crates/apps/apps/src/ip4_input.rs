@@ -1,6 +1,6 @@
 //! `ip4-input`: checks IPv4 headers.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::Simd;
@@ -166,8 +166,8 @@ impl Configure for Ip4Input {
     const NAME: &'static str = "ip4-input";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![BenchRow { keys: String::new(), ..row("ip4", Behind::EthernetInput) }])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { keys: String::new(), ..row("ip4", Behind::EthernetInput) }])
     }
 
     fn configure(config: Config, _: &Context) -> Result<Ip4Input, SettingError> {

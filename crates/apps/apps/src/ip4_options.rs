@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::adjacency::{Adjacency, special};
@@ -134,8 +134,8 @@ impl Configure for Ip4Options {
     const NAME: &'static str = "ip4-options";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("only packets with options pass it; `bellows bench router` measures a router without it")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("only packets with options pass it; `bellows bench router` measures a router without it")
     }
 
     fn configure(config: Config, context: &Context) -> Result<Ip4Options, SettingError> {

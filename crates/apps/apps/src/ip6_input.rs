@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::Simd;
@@ -130,8 +130,8 @@ impl Configure for Ip6Input {
     const NAME: &'static str = "ip6-input";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![BenchRow { keys: String::new(), ..row("ip6", Behind::EthernetInput) }])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { keys: String::new(), ..row("ip6", Behind::EthernetInput) }])
     }
 
     fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {

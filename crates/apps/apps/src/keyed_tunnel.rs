@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use bellows_config::{Bench, SettingError};
+use bellows_config::{BenchSetup, SettingError};
 use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
 
 /// Carries Ethernet frames over IPv6 or IPv4 in keyed tunnels: static sessions of L2TPv3 directly over IP (RFC 3931,
 /// section 4.1.1; RFC 8159).
@@ -22,14 +22,14 @@ use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tun
 /// its path; docs/tunnels.md has what becomes of longer packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Config(tunnel::Config<Session>);
+pub struct Config(tunnel::Config<KeyedTunnelSession>);
 
-tunnel::keys!(Config, Session);
+tunnel::keys!(Config, KeyedTunnelSession);
 
 /// A session of a keyed tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Session {
+pub struct KeyedTunnelSession {
     /// The address of the other end.
     pub remote: String,
 
@@ -95,7 +95,7 @@ impl Protocol for Keyed {
     const PROTOCOL: IpProtocol = IpProtocol(115);
     type Config = Config;
 
-    fn shape(session: &Session, _: bool) -> Result<Shape, SettingError> {
+    fn shape(session: &KeyedTunnelSession, _: bool) -> Result<TunnelHeaders, SettingError> {
         let (expected, sent) = (session.expect_session, session.send_session.unwrap_or(session.expect_session));
         if expected == 0 || sent == 0 {
             let message = "a session of 0 is that of control messages";
@@ -110,7 +110,7 @@ impl Protocol for Keyed {
         let mut mask = vec![0xff; expect.len()];
         mask[cookie.end..].fill(0);
         let (id, payload, checksum) = (Some(expected), Payload::Ethernet, Checksum::None);
-        Ok(Shape {
+        Ok(TunnelHeaders {
             id,
             id_at: Some(0),
             send,
@@ -134,7 +134,7 @@ impl Protocol for Keyed {
         }
     }
 
-    fn bench() -> Bench {
+    fn bench() -> BenchSetup {
         tunnel::bench(Self::NAME, ["send_cookie = \"0011223344556677\"", "expect_cookie = \"0011223344556677\""])
     }
 }

@@ -85,7 +85,7 @@ pub(crate) struct Hearing {
 
 /// The sender of a message, as far as its limit depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sender {
+pub(crate) enum MessageSender {
     /// One on the link.
     Stranger,
     Known,
@@ -110,11 +110,11 @@ impl Hearing {
 
     /// Whether a message that an interface received is heard. If so, it counts.
     #[inline]
-    pub(crate) fn hears(&mut self, interface: u16, sender: Sender, now: u64) -> bool {
+    pub(crate) fn hears(&mut self, interface: u16, sender: MessageSender, now: u64) -> bool {
         let limit = match sender {
-            Sender::Stranger => &mut self.strangers,
-            Sender::Known => &mut self.known,
-            Sender::OffLink => &mut self.off_link,
+            MessageSender::Stranger => &mut self.strangers,
+            MessageSender::Known => &mut self.known,
+            MessageSender::OffLink => &mut self.off_link,
         };
         let admits = limit.admits(interface, now);
         if admits {
@@ -125,11 +125,11 @@ impl Hearing {
 
     /// Whether a message would be heard.
     #[inline]
-    pub(crate) fn would_hear(&self, interface: u16, sender: Sender, now: u64) -> bool {
+    pub(crate) fn would_hear(&self, interface: u16, sender: MessageSender, now: u64) -> bool {
         match sender {
-            Sender::Stranger => self.strangers.admits(interface, now),
-            Sender::Known => self.known.admits(interface, now),
-            Sender::OffLink => self.off_link.admits(interface, now),
+            MessageSender::Stranger => self.strangers.admits(interface, now),
+            MessageSender::Known => self.known.admits(interface, now),
+            MessageSender::OffLink => self.off_link.admits(interface, now),
         }
     }
 }
@@ -142,11 +142,11 @@ mod tests {
     fn strangers_do_not_keep_out_those_who_are_known() {
         let (mut hearing, now) = (Hearing::new(1), 1_000_000_000);
         let count = |hearing: &mut Hearing, sender| (0..100_000).filter(|_| hearing.hears(1, sender, now)).count();
-        assert_eq!(count(&mut hearing, Sender::OffLink), (OFF_LINK / BURST) as usize);
-        assert_eq!(count(&mut hearing, Sender::Stranger), (STRANGERS / BURST) as usize);
-        assert!(!hearing.would_hear(1, Sender::Stranger, now) && !hearing.would_hear(1, Sender::OffLink, now));
-        assert!(hearing.would_hear(1, Sender::Known, now) && hearing.hears(1, Sender::Known, now));
-        let second = (0..1_000_000).filter(|at| hearing.hears(1, Sender::Stranger, now + at * 1_000)).count();
+        assert_eq!(count(&mut hearing, MessageSender::OffLink), (OFF_LINK / BURST) as usize);
+        assert_eq!(count(&mut hearing, MessageSender::Stranger), (STRANGERS / BURST) as usize);
+        assert!(!hearing.would_hear(1, MessageSender::Stranger, now) && !hearing.would_hear(1, MessageSender::OffLink, now));
+        assert!(hearing.would_hear(1, MessageSender::Known, now) && hearing.hears(1, MessageSender::Known, now));
+        let second = (0..1_000_000).filter(|at| hearing.hears(1, MessageSender::Stranger, now + at * 1_000)).count();
         assert!(second.abs_diff(STRANGERS as usize) <= 1, "{second}");
     }
 

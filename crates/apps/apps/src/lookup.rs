@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Contents, Packet};
 use bellows_vrf::adjacency::special;
@@ -158,8 +158,8 @@ impl<F: Family> Configure for LookUp<F> {
     const NAME: &'static str = F::LOOKUP;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![row(&F::LOOKUP[..3], Behind::IpInput)])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![row(&F::LOOKUP[..3], Behind::IpInput)])
     }
 
     fn configure(config: Config, context: &Context) -> Result<LookUp<F>, SettingError> {

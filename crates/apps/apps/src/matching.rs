@@ -45,8 +45,8 @@ impl Default for Config {
 /// Compares two streams.
 pub struct Match {
     config: Config,
-    expected: Stream,
-    actual: Stream,
+    expected: WaitingStream,
+    actual: WaitingStream,
     totals: Totals,
     /// A description of the first difference in order.
     first_difference: Option<String>,
@@ -63,7 +63,7 @@ struct Totals {
 
 /// The waiting packets of one stream.
 #[derive(Default)]
-struct Stream {
+struct WaitingStream {
     /// Number of packets so far, which is the position of the next.
     count: u64,
     /// By position.
@@ -79,7 +79,7 @@ struct Waiting {
     packet: Packet,
 }
 
-impl Stream {
+impl WaitingStream {
     fn add(&mut self, position: u64, waiting: Waiting) {
         self.by_key.entry(waiting.key).or_default().push_back(position);
         self.waiting.insert(position, waiting);
@@ -118,7 +118,7 @@ impl Stream {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum StreamSide {
     Expected,
     Actual,
 }
@@ -144,7 +144,7 @@ impl App for Match {
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         let now = io.now();
-        for (index, side) in [Side::Expected, Side::Actual].into_iter().enumerate() {
+        for (index, side) in [StreamSide::Expected, StreamSide::Actual].into_iter().enumerate() {
             for packet in &mut io.input(index) {
                 self.arrive(side, packet, now, &mut output);
             }
@@ -155,7 +155,7 @@ impl App for Match {
     fn tick(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         let overdue = io.now().checked_sub(self.config.patience.nanos());
-        for side in [Side::Expected, Side::Actual] {
+        for side in [StreamSide::Expected, StreamSide::Actual] {
             let most = io.burst();
             (0..most).take_while(|_| self.give_up(side, usize::MAX, overdue, &mut output)).for_each(drop);
         }
@@ -211,11 +211,11 @@ impl Match {
     }
 
     /// Finds the partner of a packet, or stores the packet to wait for one.
-    fn arrive(&mut self, side: Side, packet: Packet, now: u64, output: &mut Output<'_>) {
+    fn arrive(&mut self, side: StreamSide, packet: Packet, now: u64, output: &mut Output<'_>) {
         let order = self.config.order;
         let (own, other) = match side {
-            Side::Expected => (&mut self.expected, &mut self.actual),
-            Side::Actual => (&mut self.actual, &mut self.expected),
+            StreamSide::Expected => (&mut self.expected, &mut self.actual),
+            StreamSide::Actual => (&mut self.actual, &mut self.expected),
         };
         let position = own.count;
         own.count += 1;
@@ -223,7 +223,7 @@ impl Match {
         match other.take(key, |partner| order || partner.bytes() == packet.bytes()) {
             Some(partner) if partner.bytes() == packet.bytes() => self.totals.matched += 1,
             Some(partner) => {
-                let (expected, actual) = if side == Side::Expected { (packet, partner) } else { (partner, packet) };
+                let (expected, actual) = if side == StreamSide::Expected { (packet, partner) } else { (partner, packet) };
                 self.totals.mismatched += 1;
                 self.first_difference.get_or_insert_with(|| difference(position, expected.bytes(), actual.bytes()));
                 output.push(actual);
@@ -236,12 +236,12 @@ impl Match {
     }
 
     /// Takes the oldest packet of a stream as one without a partner, if it is time. Returns false if it is not.
-    fn give_up(&mut self, side: Side, most: usize, overdue: Option<u64>, output: &mut Output<'_>) -> bool {
-        let stream = if side == Side::Expected { &mut self.expected } else { &mut self.actual };
+    fn give_up(&mut self, side: StreamSide, most: usize, overdue: Option<u64>, output: &mut Output<'_>) -> bool {
+        let stream = if side == StreamSide::Expected { &mut self.expected } else { &mut self.actual };
         let Some(packet) = stream.take_oldest(most, overdue) else { return false };
         match side {
-            Side::Expected => self.totals.missing += 1,
-            Side::Actual => {
+            StreamSide::Expected => self.totals.missing += 1,
+            StreamSide::Actual => {
                 self.totals.unexpected += 1;
                 output.push(packet);
             }
@@ -285,8 +285,8 @@ impl Configure for Match {
         }
         Ok(Match {
             config,
-            expected: Stream::default(),
-            actual: Stream::default(),
+            expected: WaitingStream::default(),
+            actual: WaitingStream::default(),
             totals: Totals::default(),
             first_difference: None,
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::Tag;
@@ -142,8 +142,8 @@ impl Configure for Punt {
     const NAME: &'static str = "punt";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured(
             "its rate is limited, so most packets of a measurement would be dropped; `bellows bench router` measures a router \
              without a host",
         )

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
+use bellows_config::{BenchSetup, BenchFiles, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -234,8 +234,8 @@ impl Configure for RateLimiter {
     const NAME: &'static str = "rate-limiter";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys(r#"rate = "10Tb/s""#)
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys(r#"rate = "10Tb/s""#)
     }
 
     fn configure(config: Config, _: &Context) -> Result<RateLimiter, SettingError> {

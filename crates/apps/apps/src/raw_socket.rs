@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netdev::packet_socket::{FanoutMode, has_usual_buffers};
 use bellows_netif::arp_guard::find_conflicts;
 use bellows_netif::raw::{RawConfig, RawQueue};
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind, check_interface, usual_ring_size};
+use crate::port::interface::{InterfacePort, InterfaceKind, check_interface, usual_ring_size};
 use crate::port::queues::Queues;
 use crate::port::yes;
 
@@ -127,7 +127,7 @@ pub struct RawSocketKind;
 /// An interface through packet sockets.
 pub type RawSocket = InterfacePort<RawSocketKind>;
 
-impl Kind for RawSocketKind {
+impl InterfaceKind for RawSocketKind {
     type Config = (RawConfig, bool);
     type Queue = RawQueue;
     const NAME: &'static str = "raw-socket";
@@ -155,8 +155,8 @@ impl Configure for RawSocket {
     const INTERFACE: bool = true;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, TrafficRate};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError, TrafficRate};
 use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -198,8 +198,8 @@ impl Configure for Repeater {
     const NAME: &'static str = "repeater";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("times = 1")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys("times = 1")
     }
 
     fn configure(config: Config, _: &Context) -> Result<Repeater, SettingError> {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_fib::NO_ROUTE;
 use bellows_packet::{CAPACITY, Packet};
@@ -197,8 +197,8 @@ impl<F: Sources> Configure for ReversePathCheck<F> {
     const NAME: &'static str = <F as Sources>::NAME;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![row(&<F as Sources>::NAME[..3], Behind::IpInput)])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![row(&<F as Sources>::NAME[..3], Behind::IpInput)])
     }
 
     fn configure(config: Config, context: &Context) -> Result<ReversePathCheck<F>, SettingError> {

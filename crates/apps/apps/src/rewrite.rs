@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
 use bellows_sys::simd::Simd;
-use bellows_vrf::adjacency::{Kind, MAX_HEADER};
+use bellows_vrf::adjacency::{AdjacencyKind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
 use bellows_wire::offload::GsoPacket;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers, Refusal, V4, V6};
 use crate::forwarding::redirect::{is_better_reached_directly, turns_around};
-use crate::forwarding::rewrite::{Batch, Ways, rewrite};
+use crate::forwarding::rewrite::{RewriteBatch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::router_bench::{Behind, OUT, row};
@@ -54,7 +54,7 @@ pub struct Rewrite<F: Family> {
     /// The packet of the next vector whose sender may be redirected.
     turn: usize,
     lanes: Lanes,
-    batch: Box<Batch<F>>,
+    batch: Box<RewriteBatch<F>>,
 }
 
 /// Sends IPv4 packets to their next hops.
@@ -121,7 +121,7 @@ impl<F: Family> Rewrite<F> {
             fragment: None,
             turn: 0,
             lanes: Lanes::new(),
-            batch: Batch::new(),
+            batch: RewriteBatch::new(),
         }
     }
 
@@ -238,7 +238,7 @@ fn rewrite_unusual<F: Family>(
         // Padding must not make the frame longer than the link's.
         packet.truncate(ETHERNET + usize::from(adjacency.mtu));
     }
-    if adjacency.kind != Kind::Complete {
+    if adjacency.kind != AdjacencyKind::Complete {
         let is_other = adjacency.next_hop.is_some_and(|next| IpFamily::of(next) != adjacency.packets());
         return to(if is_other { exits.resolve6 } else { exits.resolve }, Rewrite::UNRESOLVED);
     }
@@ -280,8 +280,8 @@ impl<F: Family> Configure for Rewrite<F> {
     const NAME: &'static str = F::REWRITE;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Rows(vec![BenchRow { inputs: &["input"], outputs: &[OUT], ..row(&F::REWRITE[..3], Behind::LookUp) }])
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { inputs: &["input"], outputs: &[OUT], ..row(&F::REWRITE[..3], Behind::LookUp) }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Rewrite<F>, SettingError> {

@@ -1,6 +1,6 @@
 //! `sample`: passes some packets of many.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Fraction, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -84,8 +84,8 @@ impl Configure for Sample {
     const NAME: &'static str = "sample";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("every = 2")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys("every = 2")
     }
 
     fn configure(config: Config, _: &Context) -> Result<Sample, SettingError> {

@@ -1,17 +1,17 @@
 //! Packets in place of one that is too long to be sent: the segments of GSO packets, and parts of any packet.
 
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
-use bellows_wire::offload::{Checksums, GsoPacket, Kind, MAX_HEADER_LEN, finish_checksum};
+use bellows_wire::offload::{Checksums, GsoPacket, GsoKind, MAX_HEADER_LEN, finish_checksum};
 
 /// There is no free buffer, or no room for so many packets.
 #[derive(Debug)]
 pub(crate) struct NoBuffer;
 
 /// How a GSO packet is segmented, if this is known.
-pub(crate) fn kind_of(offload: Offload) -> Option<Kind> {
+pub(crate) fn kind_of(offload: Offload) -> Option<GsoKind> {
     match offload.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_TCP4 => Some(Kind::Tcp4),
-        Offload::GSO_TCP6 => Some(Kind::Tcp6),
+        Offload::GSO_TCP4 => Some(GsoKind::Tcp4),
+        Offload::GSO_TCP6 => Some(GsoKind::Tcp6),
         _ => None,
     }
 }
@@ -19,7 +19,7 @@ pub(crate) fn kind_of(offload: Offload) -> Option<Kind> {
 /// How a packet is segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gso {
-    pub(crate) kind: Kind,
+    pub(crate) kind: GsoKind,
     pub(crate) size: u16,
 }
 
@@ -49,7 +49,7 @@ fn gso(packet: &Packet, offload: Offload) -> Option<Gso> {
 }
 
 /// Adds the segments behind the first to `others`, and makes the packet the first one.
-pub(crate) fn segment(packet: &mut Packet, kind: Kind, size: u16, others: &mut Vector) -> Result<(), NoBuffer> {
+pub(crate) fn segment(packet: &mut Packet, kind: GsoKind, size: u16, others: &mut Vector) -> Result<(), NoBuffer> {
     let mut first = [0; MAX_HEADER_LEN];
     let gso = GsoPacket::new(packet.bytes(), kind, size).map_err(|_| NoBuffer)?;
     let (header, mut length) = (gso.header_len(), gso.len());

@@ -1,6 +1,6 @@
 //! `split`: deals packets to many outputs.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,9 +44,9 @@ impl Configure for Split {
     const NAME: &'static str = "split";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let two = BenchRow { label: "2 outputs", outputs: &["a", "b"], ..BenchRow::default() };
-        Bench::Rows(vec![BenchRow::default(), two])
+        BenchSetup::Rows(vec![BenchRow::default(), two])
     }
 
     fn configure(_: Config, _: &Context) -> Result<Split, SettingError> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netdev::tap::MAX_NAME;
 use bellows_netif::status::PortStatus;
 use bellows_netif::tap::{TapConfig, TapQueue};
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind, check_interface};
+use crate::port::interface::{InterfacePort, InterfaceKind, check_interface};
 use crate::port::queues::Queues;
 use crate::port::{read_mac, yes};
 
@@ -102,7 +102,7 @@ pub struct TapKind;
 /// A TAP device.
 pub type Tap = InterfacePort<TapKind>;
 
-impl Kind for TapKind {
+impl InterfaceKind for TapKind {
     type Config = TapConfig;
     type Queue = TapQueue;
     const NAME: &'static str = "tap";
@@ -142,8 +142,8 @@ impl Configure for Tap {
     const INTERFACE: bool = true;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it makes an interface of the host; use `cargo xtask peers interfaces`, not `bellows bench`")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("it makes an interface of the host; use `cargo xtask peers interfaces`, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

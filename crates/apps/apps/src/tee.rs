@@ -1,6 +1,6 @@
 //! `tee`: copies one stream to many outputs.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,9 +35,9 @@ impl Configure for Tee {
     const NAME: &'static str = "tee";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let two = BenchRow { label: "2 outputs", outputs: &["a", "b"], ..BenchRow::default() };
-        Bench::Rows(vec![BenchRow::default(), two])
+        BenchSetup::Rows(vec![BenchRow::default(), two])
     }
 
     fn configure(_: Config, _: &Context) -> Result<Tee, SettingError> {

@@ -1,6 +1,6 @@
 //! `truncate`: cuts packets to a length.
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Bytes, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Meta;
 use schemars::JsonSchema;
@@ -55,8 +55,8 @@ impl Configure for Truncate {
     const NAME: &'static str = "truncate";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("length = 40")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys("length = 40")
     }
 
     fn configure(config: Config, _: &Context) -> Result<Truncate, SettingError> {

@@ -1,6 +1,6 @@
 //! `vlan-mux`: a trunk with several VLANs, and a port for each of them.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -324,7 +324,7 @@ impl Configure for VlanMux {
     const NAME: &'static str = "vlan-mux";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         const TRUNK: &[&str] = &["trunk"];
         const VLAN: &[&str] = &["vlan5"];
         let before = vec![BenchStep::new("vlan-tag", "vlan = 5", "input", "output")];
@@ -344,7 +344,7 @@ impl Configure for VlanMux {
             before: stacked,
             ..BenchRow::default()
         };
-        Bench::Rows(vec![join, split, two])
+        BenchSetup::Rows(vec![join, split, two])
     }
 
     fn check_outputs(_: &Config, outputs: &[&str]) -> Result<(), SettingError> {

@@ -1,6 +1,6 @@
 //! `vlan-tag`: puts frames into a VLAN.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
@@ -136,9 +136,9 @@ impl Configure for VlanTag {
     const NAME: &'static str = "vlan-tag";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let two = BenchRow { label: "two tags", keys: "vlan = 5, service_vlan = 6".to_owned(), ..BenchRow::default() };
-        Bench::Rows(vec![BenchRow { keys: "vlan = 5".to_owned(), ..BenchRow::default() }, two])
+        BenchSetup::Rows(vec![BenchRow { keys: "vlan = 5".to_owned(), ..BenchRow::default() }, two])
     }
 
     fn configure(config: Config, _: &Context) -> Result<VlanTag, SettingError> {

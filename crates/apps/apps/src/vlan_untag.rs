@@ -1,6 +1,6 @@
 //! `vlan-untag`: takes frames out of a VLAN.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
@@ -193,7 +193,7 @@ impl Configure for VlanUntag {
     const NAME: &'static str = "vlan-untag";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let outputs: &[&str] = &["output", "other"];
         let tagged = |label, keys: &str| BenchRow {
             label,
@@ -201,7 +201,7 @@ impl Configure for VlanUntag {
             before: vec![BenchStep::new("vlan-tag", "vlan = 5, service_vlan = 6", "input", "output")],
             ..BenchRow::default()
         };
-        Bench::Rows(vec![
+        BenchSetup::Rows(vec![
             tagged("", ""),
             tagged("two tags", "vlan = 5, service_vlan = 6"),
             BenchRow { label: "no tags", outputs, ..BenchRow::default() },

@@ -1,12 +1,12 @@
 //! `vxlan`: Ethernet over VXLAN.
 
-use bellows_config::{Bench, SettingError};
+use bellows_config::{BenchSetup, SettingError};
 use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Payload, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
 
 /// Carries Ethernet frames over IPv4 or IPv6 by VXLAN (RFC 7348).
 ///
@@ -73,7 +73,7 @@ impl Protocol for Extensible {
     const PROTOCOL: IpProtocol = IpProtocol::UDP;
     type Config = Config;
 
-    fn shape(session: &Session, is_v6: bool) -> Result<Shape, SettingError> {
+    fn shape(session: &Session, is_v6: bool) -> Result<TunnelHeaders, SettingError> {
         let number = udp::number(session.vni)?;
         let header = [&[VALID, 0, 0, 0], &number[..], &[0]].concat();
         // Reserved bits are not looked at (RFC 7348, section 5).
@@ -92,7 +92,7 @@ impl Protocol for Extensible {
         Ok(Seen { id, options: 0, sequence: None, carries: Some(EtherType::BRIDGED_ETHERNET) })
     }
 
-    fn bench() -> Bench {
+    fn bench() -> BenchSetup {
         tunnel::bench(Self::NAME, ["vni = 7"; 2])
     }
 }

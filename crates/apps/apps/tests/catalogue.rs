@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bellows_apps::registry;
-use bellows_config::{Bench, BenchFiles, BenchRow, Entry, Loaded, Overrides, engine_manual, load_str};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Entry, Loaded, Overrides, engine_manual, load_str};
 use bellows_engine::{Counter, Engine, Port, Ports};
 use bellows_testkit::scratch::scratch;
 use bellows_testkit::tree::root;
@@ -197,8 +197,8 @@ fn every_app_moves_packets_as_it_is_measured_or_says_why_it_is_not() {
     for app in registry.entries() {
         let name = app.name();
         let rows = match app.bench(&files) {
-            Bench::Rows(rows) => rows,
-            Bench::Unmeasured(why) => {
+            BenchSetup::Rows(rows) => rows,
+            BenchSetup::Unmeasured(why) => {
                 assert!(why.contains("bellows bench"), "{name}: `{why}` names no other way");
                 continue;
             }

@@ -128,9 +128,9 @@ pub trait Database: 'static {
 
 /// The groups of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Groups {}
+pub enum SystemGroups {}
 
-impl Database for Groups {
+impl Database for SystemGroups {
     const ITEM: &'static str = "group";
     const LISTED_BY: &'static str = "getent group";
     const EXAMPLES: (&'static str, u32) = ("wireshark", 118);
@@ -159,7 +159,7 @@ impl Database for Users {
 pub struct Id<D>(u32, PhantomData<D>);
 
 /// The group of a file or socket: `wireshark`, `118`.
-pub type FileGroup = Id<Groups>;
+pub type FileGroup = Id<SystemGroups>;
 
 /// A user of the system: `qemu`, `107`.
 pub type User = Id<Users>;

@@ -12,7 +12,7 @@ use bellows_sys::atomic_file::Replacement;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value, value};
 
 use crate::diagnostics::{Diagnostics, quoted};
-use crate::source::{Overrides, PART, Reader, setting_keys};
+use crate::source::{Overrides, PART, FileReader, setting_keys};
 
 /// Apps on workers, and workers on processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,9 +80,9 @@ impl NetworkFiles {
     /// If the network file cannot be read.
     pub fn read(path: &Path) -> Result<NetworkFiles, Diagnostics> {
         let overrides = Overrides::default();
-        let mut reader = Reader::new(&overrides);
+        let mut reader = FileReader::new(&overrides);
         reader.file(path, None);
-        let Reader { diagnostics, .. } = reader;
+        let FileReader { diagnostics, .. } = reader;
         if diagnostics.sources.is_empty() {
             return Err(diagnostics);
         }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// How `bellows bench apps` measures an app. A test of all apps uses it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bench {
+pub enum BenchSetup {
     /// One row of the table for each entry.
     Rows(Vec<BenchRow>),
     /// Not measured. The text is a clause that gives the reason and an alternative.
@@ -78,10 +78,10 @@ impl std::fmt::Display for BenchStep {
     }
 }
 
-impl Bench {
+impl BenchSetup {
     /// A single row with these keys.
-    pub fn with_keys(keys: impl Into<String>) -> Bench {
-        Bench::Rows(vec![BenchRow { keys: keys.into(), ..BenchRow::default() }])
+    pub fn with_keys(keys: impl Into<String>) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { keys: keys.into(), ..BenchRow::default() }])
     }
 }
 

@@ -8,38 +8,38 @@ use std::path::Path;
 use toml::de::DeValue;
 
 use crate::diagnostics::Diagnostic;
-use crate::source::{NamedTable, Reader, syntax_errors};
+use crate::source::{NamedTable, FileReader, syntax_errors};
 use crate::value::{Key, Node, Place, Table, Value, table};
 
 const HOW_TO_WRITE: &str = "write apps as `TYPE(key = value, …) | TYPE`";
 
 /// The bytes `start..end` of a text.
 #[derive(Clone, Copy)]
-struct Part {
+struct ChainPart {
     start: usize,
     end: usize,
 }
 
-impl Part {
+impl ChainPart {
     /// The part without surrounding white space.
-    fn trimmed(self, text: &str) -> Part {
+    fn trimmed(self, text: &str) -> ChainPart {
         let inner = &text[self.start..self.end];
         let start = self.end - inner.trim_start().len();
-        Part { start, end: (self.start + inner.trim_end().len()).max(start) }
+        ChainPart { start, end: (self.start + inner.trim_end().len()).max(start) }
     }
 }
 
 /// Splits a text at the separators outside brackets and quotes.
-fn split(text: &str, separator: char) -> Vec<Part> {
+fn split(text: &str, separator: char) -> Vec<ChainPart> {
     let (mut parts, mut start) = (Vec::new(), 0);
     scan(text, |index, c, depth| {
         if c == separator && depth == 0 {
-            parts.push(Part { start, end: index });
+            parts.push(ChainPart { start, end: index });
             start = index + c.len_utf8();
         }
         true
     });
-    parts.push(Part { start, end: text.len() });
+    parts.push(ChainPart { start, end: text.len() });
     parts
 }
 
@@ -66,7 +66,7 @@ fn scan(text: &str, mut visit: impl FnMut(usize, char, usize) -> bool) {
     }
 }
 
-impl Reader<'_> {
+impl FileReader<'_> {
     /// Reads a row of apps. An app is named after its type; the second app of a type is `TYPE-2`.
     pub(crate) fn chain(&mut self, text: &str, name: &str, folder: &Path) {
         let source = self.diagnostics.add_source(name.to_owned(), text.to_owned());
@@ -88,14 +88,14 @@ impl Reader<'_> {
     }
 
     /// The type and the keys of one app, or `None` after an error, which this function reports.
-    fn stage(&mut self, text: &str, part: Part, source: usize) -> Option<(Part, Table)> {
-        let Part { start, end } = part;
+    fn stage(&mut self, text: &str, part: ChainPart, source: usize) -> Option<(ChainPart, Table)> {
+        let ChainPart { start, end } = part;
         let mut wrong = |message: &str, start: usize, end: usize, label: &str| {
             let place = Place { source, start, end };
             self.diagnostics.push(Diagnostic::error(message).at(place, label).help(HOW_TO_WRITE));
         };
         let stage = &text[start..end];
-        let kind = Part { start, end: start + stage.find('(').unwrap_or(stage.len()) }.trimmed(text);
+        let kind = ChainPart { start, end: start + stage.find('(').unwrap_or(stage.len()) }.trimmed(text);
         if kind.start == kind.end {
             let at = start.min(text.len().saturating_sub(1));
             wrong("an app is missing here", at, end.max(start + 1), "name its type");
@@ -144,7 +144,7 @@ mod tests {
         split(text, '|')
             .into_iter()
             .map(|part| part.trimmed(text))
-            .map(|Part { start, end }| &text[start..end])
+            .map(|ChainPart { start, end }| &text[start..end])
             .collect()
     }
 
@@ -162,7 +162,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in "[a-z |(){}\\[\\]\"'=\\\\é,]{0,40}") {
             let overrides = crate::Overrides::default();
-            let mut reader = Reader::new(&overrides);
+            let mut reader = FileReader::new(&overrides);
             reader.chain(&text, "APP", Path::new(""));
             prop_assert_eq!(
                 reader.description.apps.len() + reader.diagnostics.errors() >= parts(&text).len(), true,

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use crate::bases::{Bases, base_of};
-use crate::bench::{Bench, BenchFiles};
+use crate::bench::{BenchSetup, BenchFiles};
 use crate::objects::{Change, Objects};
 use crate::resources::Resource;
 use crate::text_file::open_text;
@@ -58,8 +58,8 @@ pub trait Configure: App {
     }
 
     /// How to measure the app: the keys that a meaningful benchmark needs, or the reason why it has none.
-    fn bench(_files: &BenchFiles) -> Bench {
-        Bench::with_keys("")
+    fn bench(_files: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys("")
     }
 
     /// The capabilities that it takes to open the app's interface again when it has disappeared. The process gives up

@@ -134,12 +134,12 @@ pub(crate) fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Strin
 
 /// A text that places point into.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-impl Source {
+impl SourceText {
     /// A range whose ends lie on characters of the text.
     fn range(&self, place: Place) -> Range<usize> {
         let start = self.text.floor_char_boundary(place.start.min(self.text.len()));
@@ -170,7 +170,7 @@ impl Source {
 /// Also what is only odd about one that works: [`Loaded::warnings`](crate::Loaded::warnings).
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<SourceText>,
     pub(crate) files: Vec<PathBuf>,
     list: Vec<Diagnostic>,
     errors: usize,
@@ -249,7 +249,7 @@ impl Diagnostics {
     }
 
     pub(crate) fn add_source(&mut self, name: String, text: String) -> usize {
-        self.sources.push(Source { name: visible(&name), text });
+        self.sources.push(SourceText { name: visible(&name), text });
         self.sources.len() - 1
     }
 
@@ -411,7 +411,7 @@ impl Diagnostics {
 }
 
 /// A label of a line that is too long to show: its position, and the text there.
-fn part<'a>(source: &'a Source, label: &'a Label, range: &Range<usize>) -> Vec<Element<'a>> {
+fn part<'a>(source: &'a SourceText, label: &'a Label, range: &Range<usize>) -> Vec<Element<'a>> {
     let (line, column) = source.position(range.start);
     let text = if label.text.is_empty() { "here" } else { &label.text };
     let note = format!("{}: {text}", quoted(&visible(&hidden(&source.text[range.clone()]))));

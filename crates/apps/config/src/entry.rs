@@ -7,10 +7,10 @@ use bellows_sys::capability::Set;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::bench::{Bench, BenchFiles};
+use crate::bench::{BenchSetup, BenchFiles};
 use crate::configure::{Configure, Context, SettingError, SharedObject, Succession};
 use crate::manual::{self, AppManual};
-use crate::objects::{Change, Living, Made, Source};
+use crate::objects::{Change, Living, Made, ObjectSource};
 use crate::resources::Resource;
 use crate::schema::schema_of;
 use crate::value::{self, Table};
@@ -45,7 +45,7 @@ pub struct Entry {
     resources: fn(&Table, &Context) -> Vec<Resource>,
     capabilities: fn(&Table) -> Set,
     is_interface: bool,
-    bench: fn(&BenchFiles) -> Bench,
+    bench: fn(&BenchFiles) -> BenchSetup,
 }
 
 fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
@@ -111,7 +111,7 @@ impl Entry {
     }
 
     /// How to measure the app, with these files if it needs any.
-    pub fn bench(&self, files: &BenchFiles) -> Bench {
+    pub fn bench(&self, files: &BenchFiles) -> BenchSetup {
         (self.bench)(files)
     }
 
@@ -182,7 +182,7 @@ fn make_object<O: SharedObject>(table: &Table, context: &Context, living: &Livin
     }
     let object = O::configure(config, context).map_err(AppTableError::Refused)?;
     let files = context.noted_texts();
-    let source = Source { table, texts: context.used_objects(), files };
+    let source = ObjectSource { table, texts: context.used_objects(), files };
     let name = context.app.clone();
     let running = latest.and_then(|(made, _)| Some((Arc::clone(&made.object).downcast::<O>().ok()?, made)));
     let succession = match &running {

@@ -64,14 +64,14 @@ mod written;
 mod wrong_file;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
-pub use bench::{Bench, BenchFiles, BenchRow, BenchStep};
+pub use bench::{BenchSetup, BenchFiles, BenchRow, BenchStep};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
 pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;
 pub use entry::{Entry, ObjectEntry};
 pub use load::{Loaded, load, load_chain, load_str};
-pub use manual::{EngineManual, Key, engine_manual};
+pub use manual::{EngineManual, ManualKey, engine_manual};
 pub use meant::nearest;
 pub use objects::Change;
 pub use registry::Registry;

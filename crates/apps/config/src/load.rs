@@ -35,9 +35,9 @@ use crate::meant::is_sure;
 use crate::objects::{Change, Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
-use crate::schema::{Checker, Shape, with_article};
+use crate::schema::{Checker, SchemaShape, with_article};
 use crate::secrets::hidden;
-use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
+use crate::source::{Description, NamedTable, Overrides, FileReader, unknown_worker};
 use crate::texts::Texts;
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Loaded {
 /// # Errors
 /// All errors in the network.
 pub fn load(path: &Path, registry: &Registry, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
-    let mut reader = Reader::new(overrides);
+    let mut reader = FileReader::new(overrides);
     reader.file(path, None);
     finish(reader, &path.display().to_string(), registry, overrides)
 }
@@ -117,7 +117,7 @@ pub fn load_str(
     registry: &Registry,
     overrides: &Overrides,
 ) -> Result<Loaded, Diagnostics> {
-    let mut reader = Reader::new(overrides);
+    let mut reader = FileReader::new(overrides);
     reader.text(text.to_owned(), name, folder);
     finish(reader, name, registry, overrides)
 }
@@ -138,12 +138,12 @@ pub fn load_chain(
     registry: &Registry,
 ) -> Result<Vec<AppSpec>, Diagnostics> {
     let overrides = Overrides::default();
-    let mut reader = Reader::new(&overrides);
+    let mut reader = FileReader::new(&overrides);
     if !objects.is_empty() {
         reader.text(objects.to_owned(), "objects", folder);
     }
     reader.chain(text, name, folder);
-    let Reader { description, diagnostics, .. } = reader;
+    let FileReader { description, diagnostics, .. } = reader;
     let mut builder = Builder::new(diagnostics, registry, &overrides, false);
     builder.objects(description.objects);
     builder.expand(description.apps);
@@ -155,7 +155,7 @@ pub fn load_chain(
 }
 
 fn finish(
-    mut reader: Reader<'_>,
+    mut reader: FileReader<'_>,
     name: &str,
     registry: &Registry,
     overrides: &Overrides,
@@ -163,7 +163,7 @@ fn finish(
     for text in overrides.settings() {
         reader.set(text);
     }
-    let Reader { description, diagnostics, text_left, expansion_left, .. } = reader;
+    let FileReader { description, diagnostics, text_left, expansion_left, .. } = reader;
     let Description { links, apps, objects, engine, workers, is_partial, text } = description;
     let mut builder = Builder::new(diagnostics, registry, overrides, is_partial);
     (builder.text_left, builder.expansion_left) = (text_left, expansion_left);
@@ -239,7 +239,7 @@ fn finish(
 }
 
 /// An app of the network, whether it could be created or not. A compound app is one, and its parts are.
-struct Known {
+struct KnownApp {
     /// Its full name.
     name: String,
     place: Place,
@@ -257,7 +257,7 @@ enum KnownKind {
     Compound(usize),
 }
 
-impl Known {
+impl KnownApp {
     fn wired(&self) -> WiredApp<'_> {
         let ports = self.app().map(|(kind, info)| (kind, info.inputs, info.outputs));
         WiredApp { name: &self.name, ports }
@@ -286,7 +286,7 @@ struct Builder<'r> {
     used: Vec<ResourceUse>,
     /// The capabilities of each app that needs any while it runs.
     app_capabilities: Vec<(String, Set)>,
-    known: Vec<Known>,
+    known: Vec<KnownApp>,
     /// The compound apps.
     scopes: Vec<Scope>,
     /// The links between parts, each with its compound app.
@@ -620,7 +620,7 @@ impl<'r> Builder<'r> {
         read: impl Fn(&Table) -> Result<(), value::Error>,
     ) -> Wrong {
         let given: Vec<String> = table.0.iter().map(|(key, _)| key.name.clone()).collect();
-        let shape = Shape::new(schema);
+        let shape = SchemaShape::new(schema);
         let Owner { called, others } = owner;
         let mut checker = Checker::new(called, others);
         checker.table(shape, table, place, "");
@@ -908,23 +908,23 @@ impl<'r> Builder<'r> {
     }
 
     /// Takes the key `app` out of a table and looks up the type.
-    fn kind(&mut self, name: &str, header: Place, table: &mut Table) -> Kind<'r> {
+    fn kind(&mut self, name: &str, header: Place, table: &mut Table) -> TableKind<'r> {
         const HELP: &str = "`bellows apps` lists all types";
         let registry = self.registry;
         let Some((_, node)) = table.remove("app") else {
             let missing = Diagnostic::error(format!("the app {} has no type", quoted(name)));
             let missing = missing.at(header, "`app` is missing here");
             self.diagnostics.push(missing.help(format!("add `app = \"TYPE\"`; {HELP}")));
-            return Kind::Unknown;
+            return TableKind::Unknown;
         };
         match &node.value {
-            Value::Broken => Kind::Unknown,
+            Value::Broken => TableKind::Unknown,
             Value::Text(kind) => {
                 if let Some(entry) = registry.get(kind) {
-                    return Kind::Known(entry);
+                    return TableKind::Known(entry);
                 }
                 if let Some(entry) = registry.compound(kind) {
-                    return Kind::Compound(entry);
+                    return TableKind::Compound(entry);
                 }
                 let near = registry.nearest(kind);
                 let label = match near {
@@ -938,12 +938,12 @@ impl<'r> Builder<'r> {
                 self.diagnostics.push(unknown.at(node.place, label).help(help));
                 // A misspelled type still gets its keys checked.
                 let meant = near.filter(|near| is_sure(kind, near, registry.names()));
-                meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Misspelled)
+                meant.and_then(|meant| registry.get(meant)).map_or(TableKind::Unknown, TableKind::Misspelled)
             }
             other => {
                 let wrong = Diagnostic::error("`app` must be the name of an app type");
                 self.diagnostics.push(wrong.at(node.place, format!("this is {}", other.called())).help(HELP));
-                Kind::Unknown
+                TableKind::Unknown
             }
         }
     }
@@ -957,11 +957,11 @@ fn common_of(schema: &serde_json::Value, table: &mut Table) -> Table {
 
 /// Whether a type defines a key.
 fn has_key(schema: &serde_json::Value, name: &str) -> bool {
-    Shape::new(schema).properties().any(|(own, _)| own == name)
+    SchemaShape::new(schema).properties().any(|(own, _)| own == name)
 }
 
 /// The type that a table names.
-enum Kind<'r> {
+enum TableKind<'r> {
     Known(&'r Entry),
     Compound(&'r CompoundEntry),
     /// The type is misspelled, which has been reported.

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::common::common_keys;
 use crate::engine::EngineConfig;
-use crate::schema::{Shape, schema_of};
+use crate::schema::{SchemaShape, schema_of};
 use crate::worker::worker_schema;
 
 /// The parts of a manual that all types have whose keys are a schema.
@@ -40,7 +40,7 @@ pub(crate) use described;
 
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Key {
+pub struct ManualKey {
     /// The name. A key of an inner table is written as `table.key`, of a list of tables as `list[].key`, and of the
     /// values of a table whose keys are names as `table.NAME.key`.
     pub name: String,
@@ -58,12 +58,12 @@ pub struct Key {
 }
 
 /// The keys of a table with this schema and of all tables inside it, required ones first.
-pub(crate) fn keys(schema: &Json) -> Vec<Key> {
-    Shape::new(schema).keys().iter().map(|(name, shape, table)| key(name, *shape, *table)).collect()
+pub(crate) fn keys(schema: &Json) -> Vec<ManualKey> {
+    SchemaShape::new(schema).keys().iter().map(|(name, shape, table)| key(name, *shape, *table)).collect()
 }
 
 /// The key `name` of a table; its last part is its name there.
-fn key(name: &str, shape: Shape<'_>, table: Shape<'_>) -> Key {
+fn key(name: &str, shape: SchemaShape<'_>, table: SchemaShape<'_>) -> ManualKey {
     let text = |key| shape.annotation(key).and_then(Json::as_str);
     let default = shape.annotation("default").filter(|value| !value.is_null());
     let mut description = reflowed(text("description").unwrap_or(""));
@@ -71,7 +71,7 @@ fn key(name: &str, shape: Shape<'_>, table: Shape<'_>) -> Key {
         description.push_str(&format!("\n- `{word}`: {}", reflowed(meaning).replace('\n', " ")));
     }
     let own_name = name.rsplit('.').next().unwrap_or(name);
-    Key {
+    ManualKey {
         name: name.to_owned(),
         description,
         kind: shape.in_short_words(),
@@ -82,16 +82,16 @@ fn key(name: &str, shape: Shape<'_>, table: Shape<'_>) -> Key {
 }
 
 /// The places of tables with the same keys, and these.
-struct Group<'s> {
+struct KeyGroup<'s> {
     paths: Vec<String>,
-    table: Shape<'s>,
+    table: SchemaShape<'s>,
 }
 
 /// All tables with keys inside a table at `path`, and this one.
-fn groups<'s>(path: &str, table: Shape<'s>, around: &mut Vec<Shape<'s>>, groups: &mut Vec<Group<'s>>) {
+fn groups<'s>(path: &str, table: SchemaShape<'s>, around: &mut Vec<SchemaShape<'s>>, groups: &mut Vec<KeyGroup<'s>>) {
     match groups.iter_mut().find(|group| group.table.has_keys_of(table)) {
         Some(group) => group.paths.push(path.to_owned()),
-        None => groups.push(Group { paths: vec![path.to_owned()], table }),
+        None => groups.push(KeyGroup { paths: vec![path.to_owned()], table }),
     }
     if around.iter().any(|outer| outer.has_keys_of(table)) {
         return;
@@ -290,9 +290,9 @@ fn drop_list(drops: &[Counter]) -> Vec<(String, String)> {
 }
 
 /// The keys of a table, without those of tables inside it.
-fn key_list(table: Shape<'_>) -> Vec<(String, String)> {
+fn key_list(table: SchemaShape<'_>) -> Vec<(String, String)> {
     let row = |(name, shape)| {
-        let Key { name, description, kind, unit, default, required } = key(name, shape, table);
+        let ManualKey { name, description, kind, unit, default, required } = key(name, shape, table);
         let unit = unit.map(|unit| format!(", in {unit}")).unwrap_or_default();
         let need = match default {
             _ if required => ", required".to_owned(),
@@ -315,8 +315,8 @@ fn key_sections(
     width: usize,
 ) {
     let mut all = Vec::new();
-    groups(path, Shape::new(schema), &mut Vec::new(), &mut all);
-    for (index, Group { paths, table }) in all.iter().enumerate() {
+    groups(path, SchemaShape::new(schema), &mut Vec::new(), &mut all);
+    for (index, KeyGroup { paths, table }) in all.iter().enumerate() {
         let headers: Vec<String> = paths.iter().map(|path| header(path)).collect();
         let headers = format!("KEYS of {}", headers.join(",\n        "));
         let (title, first) = if index == 0 { (title, first) } else { (None, None) };
@@ -472,17 +472,17 @@ impl EngineManual {
     }
 
     /// The keys of the table.
-    pub fn keys(&self) -> Vec<Key> {
+    pub fn keys(&self) -> Vec<ManualKey> {
         keys(&self.schema)
     }
 
     /// The keys of a worker's table.
-    pub fn worker_keys(&self) -> Vec<Key> {
+    pub fn worker_keys(&self) -> Vec<ManualKey> {
         keys(&self.worker)
     }
 
     /// The keys that every app's table may have.
-    pub fn common_keys(&self) -> Vec<Key> {
+    pub fn common_keys(&self) -> Vec<ManualKey> {
         keys(&self.common)
     }
 

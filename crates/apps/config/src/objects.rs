@@ -38,7 +38,7 @@ pub(crate) type PendingChange = Arc<Mutex<Option<Change>>>;
 
 /// What an object was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct ObjectSource {
     /// Its table.
     pub(crate) table: String,
     /// The texts of its files.
@@ -55,7 +55,7 @@ pub(crate) struct Living(Arc<Mutex<BTreeMap<String, Vec<Life>>>>);
 struct Life {
     kind: &'static str,
     identity: String,
-    source: Source,
+    source: ObjectSource,
     object: Weak<dyn Any + Send + Sync>,
     status: Weak<dyn Status>,
 }
@@ -73,7 +73,7 @@ impl Living {
     }
 
     /// The object of this name and type that was made last, and what it was made from.
-    pub(crate) fn latest(&self, name: &str, kind: &str) -> Option<(Made, Source)> {
+    pub(crate) fn latest(&self, name: &str, kind: &str) -> Option<(Made, ObjectSource)> {
         let living = self.lock();
         let mut known = living.get(name)?.iter().rev().filter(|life| life.kind == kind);
         known.find_map(|life| Some((life.made()?, life.source.clone())))
@@ -87,7 +87,7 @@ impl Living {
             .is_some_and(|lives| lives.iter().any(|life| life.identity == identity && life.object.strong_count() > 0))
     }
 
-    pub(crate) fn note(&self, name: &str, made: &Made, source: Source) {
+    pub(crate) fn note(&self, name: &str, made: &Made, source: ObjectSource) {
         let mut living = self.lock();
         let lives = living.entry(name.to_owned()).or_default();
         let object = Arc::downgrade(&made.object);

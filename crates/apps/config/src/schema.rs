@@ -14,7 +14,7 @@ const MAX_FOUND: usize = 10 * MAX_KEPT;
 
 /// A schema, and the document that its references point into.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape<'s> {
+pub(crate) struct SchemaShape<'s> {
     schema: &'s Json,
     root: &'s Json,
 }
@@ -34,17 +34,17 @@ struct Bounds {
     below: Option<f64>,
 }
 
-impl<'s> Shape<'s> {
-    pub(crate) fn new(root: &'s Json) -> Shape<'s> {
-        Shape { schema: root, root }
+impl<'s> SchemaShape<'s> {
+    pub(crate) fn new(root: &'s Json) -> SchemaShape<'s> {
+        SchemaShape { schema: root, root }
     }
 
-    fn of(self, schema: &'s Json) -> Shape<'s> {
-        Shape { schema, root: self.root }.resolved()
+    fn of(self, schema: &'s Json) -> SchemaShape<'s> {
+        SchemaShape { schema, root: self.root }.resolved()
     }
 
     /// The schema after following references and unwrapping an `Option`.
-    fn resolved(self) -> Shape<'s> {
+    fn resolved(self) -> SchemaShape<'s> {
         let mut shape = self;
         // The limit ends a cycle of references.
         for _ in 0..32 {
@@ -83,9 +83,9 @@ impl<'s> Shape<'s> {
     }
 
     /// The keys of a table with their schemas.
-    pub(crate) fn properties(self) -> impl Iterator<Item = (&'s str, Shape<'s>)> {
+    pub(crate) fn properties(self) -> impl Iterator<Item = (&'s str, SchemaShape<'s>)> {
         let properties = self.resolved().get("properties").and_then(Json::as_object);
-        properties.into_iter().flatten().map(move |(name, schema)| (name.as_str(), Shape { schema, ..self }))
+        properties.into_iter().flatten().map(move |(name, schema)| (name.as_str(), SchemaShape { schema, ..self }))
     }
 
     /// The keys that a table must have.
@@ -95,14 +95,14 @@ impl<'s> Shape<'s> {
     }
 
     /// The schema of a list's items.
-    pub(crate) fn items(self) -> Option<Shape<'s>> {
+    pub(crate) fn items(self) -> Option<SchemaShape<'s>> {
         let shape = self.resolved();
         shape.get("items").map(|items| shape.of(items))
     }
 
     /// The tables with keys that a value may consist of or hold, each with its place below `path`: a table itself, the
     /// items of a list (`path[]`), the values of a table of any names (`path.NAME`), and those of all alternatives.
-    pub(crate) fn tables(self, path: &str) -> Vec<(String, Shape<'s>)> {
+    pub(crate) fn tables(self, path: &str) -> Vec<(String, SchemaShape<'s>)> {
         let shape = self.resolved();
         let mut tables = Vec::new();
         if shape.properties().next().is_some() {
@@ -120,21 +120,21 @@ impl<'s> Shape<'s> {
     }
 
     /// The keys of a table, without those of tables inside it; required ones first.
-    pub(crate) fn own_keys(self) -> Vec<(&'s str, Shape<'s>)> {
+    pub(crate) fn own_keys(self) -> Vec<(&'s str, SchemaShape<'s>)> {
         let required: Vec<&str> = self.required().collect();
-        let mut properties: Vec<(&str, Shape<'_>)> = self.properties().collect();
+        let mut properties: Vec<(&str, SchemaShape<'_>)> = self.properties().collect();
         properties.sort_by_key(|(name, _)| !required.contains(name));
         properties
     }
 
     /// The keys of a table and of all tables inside it: the path of each, its shape, and the table that it is in.
-    pub(crate) fn keys(self) -> Vec<(String, Shape<'s>, Shape<'s>)> {
+    pub(crate) fn keys(self) -> Vec<(String, SchemaShape<'s>, SchemaShape<'s>)> {
         let mut keys = Vec::new();
         self.collect_keys("", &mut Vec::new(), &mut keys);
         keys
     }
 
-    fn collect_keys(self, path: &str, around: &mut Vec<Shape<'s>>, keys: &mut Vec<(String, Shape<'s>, Shape<'s>)>) {
+    fn collect_keys(self, path: &str, around: &mut Vec<SchemaShape<'s>>, keys: &mut Vec<(String, SchemaShape<'s>, SchemaShape<'s>)>) {
         around.push(self);
         for (name, shape) in self.own_keys() {
             let name = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
@@ -150,7 +150,7 @@ impl<'s> Shape<'s> {
     }
 
     /// Whether two tables have the same keys.
-    pub(crate) fn has_keys_of(self, other: Shape<'_>) -> bool {
+    pub(crate) fn has_keys_of(self, other: SchemaShape<'_>) -> bool {
         ["properties", "required", "additionalProperties"].iter().all(|key| self.get(key) == other.get(key))
     }
 
@@ -160,7 +160,7 @@ impl<'s> Shape<'s> {
     }
 
     /// The alternatives, if the schema has some.
-    fn variants(self) -> impl Iterator<Item = Shape<'s>> {
+    fn variants(self) -> impl Iterator<Item = SchemaShape<'s>> {
         let variants = self.get("oneOf").or(self.get("anyOf")).and_then(Json::as_array);
         variants.into_iter().flatten().filter(|schema| !is_null(schema)).map(move |schema| self.of(schema))
     }
@@ -381,9 +381,9 @@ impl<'d> Checker<'d> {
     }
 
     /// Checks the keys of a table and removes wrong ones. Missing keys are reported at `place`.
-    pub(crate) fn table(&mut self, shape: Shape<'_>, table: &mut Table, place: Place, path: &str) {
+    pub(crate) fn table(&mut self, shape: SchemaShape<'_>, table: &mut Table, place: Place, path: &str) {
         let shape = shape.resolved();
-        let known: Vec<(&str, Shape<'_>)> = shape.properties().collect();
+        let known: Vec<(&str, SchemaShape<'_>)> = shape.properties().collect();
         let refuses = shape.get("additionalProperties") == Some(&Json::Bool(false));
         for required in shape.required() {
             if table.get(required).is_none() {
@@ -411,8 +411,8 @@ impl<'d> Checker<'d> {
         table.0.retain_mut(|(key, node)| self.step(key.name.clone(), |checker| check(checker, key, node)));
     }
 
-    fn unknown_key(&mut self, key: &Key, node: &Node, table: Shape<'_>, path: &str) {
-        let known: Vec<(&str, Shape<'_>)> = table.properties().collect();
+    fn unknown_key(&mut self, key: &Key, node: &Node, table: SchemaShape<'_>, path: &str) {
+        let known: Vec<(&str, SchemaShape<'_>)> = table.properties().collect();
         let names = || known.iter().map(|(name, _)| *name);
         let mut unknown =
             Diagnostic::error(format!("{} has no key {}", self.owner, quoted(&format!("{path}{}", key.name))));
@@ -430,7 +430,7 @@ impl<'d> Checker<'d> {
         if matches!(key.name.as_str(), "links" | "include") && matches!(node.value, Value::List(_)) {
             unknown = unknown.help(format!("`{}` belongs at the top of the file, before the first [table]", key.name));
         }
-        let elsewhere = Shape::new(table.root).keys().into_iter().filter_map(|(path, ..)| {
+        let elsewhere = SchemaShape::new(table.root).keys().into_iter().filter_map(|(path, ..)| {
             let (inner, name) = path.rsplit_once('.')?;
             (name == key.name).then(|| inner.to_owned())
         });
@@ -444,7 +444,7 @@ impl<'d> Checker<'d> {
     }
 
     /// Checks a value and returns whether serde should read it. An untyped value is converted to its key's type.
-    fn value(&mut self, shape: Shape<'_>, node: &mut Node, path: &str) -> bool {
+    fn value(&mut self, shape: SchemaShape<'_>, node: &mut Node, path: &str) -> bool {
         if matches!(node.value, Value::Broken) || self.found.len() >= MAX_FOUND {
             return false;
         }
@@ -508,7 +508,7 @@ impl<'d> Checker<'d> {
         }
     }
 
-    fn bounded(&mut self, key: Shape<'_>, number: f64, place: Place, path: &str) -> bool {
+    fn bounded(&mut self, key: SchemaShape<'_>, number: f64, place: Place, path: &str) -> bool {
         // A type that also accepts text checks numbers itself.
         if key.resolved().types().contains(&"string") {
             return true;
@@ -521,7 +521,7 @@ impl<'d> Checker<'d> {
         holds
     }
 
-    fn sized(&mut self, shape: Shape<'_>, (least, most): (&str, &str), size: usize, place: Place, path: &str) -> bool {
+    fn sized(&mut self, shape: SchemaShape<'_>, (least, most): (&str, &str), size: usize, place: Place, path: &str) -> bool {
         let unit = if least == "minItems" { "items" } else { "characters" };
         let bounds = Bounds { least: shape.number(least), most: shape.number(most), above: None, below: None };
         let holds = bounds.hold(size as f64);

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use bellows_config::{Compound, Context, Entry, Key, Parts, Registry, SettingError, engine_manual};
+use bellows_config::{Compound, Context, Entry, ManualKey, Parts, Registry, SettingError, engine_manual};
 use common::registry;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,7 @@ fn the_engine_has_a_manual_in_the_same_format() {
     let burst = keys.iter().find(|key| key.name == "burst");
     let description = "Maximum packets that a source brings in per breath. A larger burst shares the cost of a breath \
                        among more packets; a smaller one stays in the cache and has a lower latency.";
-    let expected = Key {
+    let expected = ManualKey {
         name: "burst".to_owned(),
         description: description.to_owned(),
         kind: "integer 1 to 1,024".to_owned(),

@@ -68,7 +68,7 @@ impl Default for Input {
 
 /// The ways to hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum HashWay {
     /// A carry-less product for each word. There is such a value only if the processor has PCLMULQDQ and AVX2.
     #[cfg(target_arch = "x86_64")]
     Products,
@@ -76,30 +76,30 @@ enum Way {
     Tables,
 }
 
-impl Way {
+impl HashWay {
     /// The ways that this processor has, the best first.
-    fn available(simd: Simd) -> Vec<Way> {
+    fn available(simd: Simd) -> Vec<HashWay> {
         let mut ways = Vec::new();
         #[cfg(target_arch = "x86_64")]
         if simd.level() != Level::Baseline && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq")
         {
-            ways.push(Way::Products);
+            ways.push(HashWay::Products);
         }
-        ways.push(Way::Tables);
+        ways.push(HashWay::Tables);
         ways
     }
 
     /// The way that this process uses.
-    fn chosen() -> Way {
-        static CHOSEN: OnceLock<Way> = OnceLock::new();
-        *CHOSEN.get_or_init(|| Way::available(Simd::chosen())[0])
+    fn chosen() -> HashWay {
+        static CHOSEN: OnceLock<HashWay> = OnceLock::new();
+        *CHOSEN.get_or_init(|| HashWay::available(Simd::chosen())[0])
     }
 }
 
 /// A key, prepared for hashing.
 #[derive(Clone, Debug)]
 pub struct Toeplitz {
-    way: Way,
+    way: HashWay,
     windows: product::Windows,
     tables: Box<table::Tables>,
 }
@@ -107,17 +107,17 @@ pub struct Toeplitz {
 impl Default for Toeplitz {
     /// With the [`DEFAULT_KEY`].
     fn default() -> Toeplitz {
-        Toeplitz::with(&DEFAULT_KEY, Way::chosen())
+        Toeplitz::with(&DEFAULT_KEY, HashWay::chosen())
     }
 }
 
 impl Toeplitz {
     /// Prepares a key; `None` if it has less than [`MIN_KEY`] bytes. Further bytes do not matter.
     pub fn new(key: &[u8]) -> Option<Toeplitz> {
-        Some(Toeplitz::with(key.first_chunk()?, Way::chosen()))
+        Some(Toeplitz::with(key.first_chunk()?, HashWay::chosen()))
     }
 
-    fn with(key: &[u8; MIN_KEY], way: Way) -> Toeplitz {
+    fn with(key: &[u8; MIN_KEY], way: HashWay) -> Toeplitz {
         Toeplitz { way, windows: product::windows(key), tables: table::tables(key) }
     }
 
@@ -127,8 +127,8 @@ impl Toeplitz {
         match self.way {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the way is among those of the processor, so it has PCLMULQDQ and AVX2.
-            Way::Products => unsafe { product::hash(&self.windows, inputs, hashes) },
-            Way::Tables => table::hash(&self.tables, inputs, hashes),
+            HashWay::Products => unsafe { product::hash(&self.windows, inputs, hashes) },
+            HashWay::Tables => table::hash(&self.tables, inputs, hashes),
         }
     }
 }
@@ -178,8 +178,8 @@ mod tests {
         input
     }
 
-    fn ways() -> Vec<Way> {
-        Way::available(Simd::available()[0])
+    fn ways() -> Vec<HashWay> {
+        HashWay::available(Simd::available()[0])
     }
 
     #[test]
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn the_baseline_uses_tables() {
         let baseline = Simd::available().into_iter().find(|simd| simd.name() == "baseline").unwrap();
-        assert_eq!(Way::available(baseline), [Way::Tables]);
-        assert!(ways().contains(&Way::chosen()));
+        assert_eq!(HashWay::available(baseline), [HashWay::Tables]);
+        assert!(ways().contains(&HashWay::chosen()));
     }
 
     proptest! {

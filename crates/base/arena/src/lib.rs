@@ -54,13 +54,13 @@ pub fn node() -> Option<usize> {
 /// Allocates what `make` allocates on a memory node, for a worker there. With `None`, as the calling thread does anyway.
 pub fn on_node<T>(node: Option<usize>, make: impl FnOnce() -> T) -> T {
     /// The node comes back even if there is a panic.
-    struct Before(Option<usize>);
-    impl Drop for Before {
+    struct NodeGuard(Option<usize>);
+    impl Drop for NodeGuard {
         fn drop(&mut self) {
             NODE.set(self.0);
         }
     }
-    let _before = Before(NODE.get());
+    let _before = NodeGuard(NODE.get());
     if node.is_some() {
         set_node(node);
     }
@@ -93,7 +93,7 @@ pub unsafe fn pointer(address: usize) -> NonNull<u8> {
 pub extern "C" fn take(size: usize) -> NonNull<u8> {
     let length = length(size);
     let taken = arena().take(length);
-    let Some(Block { address, used }) = taken else { return take_from_allocator(size) };
+    let Some(ArenaBlock { address, used }) = taken else { return take_from_allocator(size) };
     // SAFETY: blocks are in mappings, none of which begins at 0.
     let block = unsafe { pointer(address) };
     if used {
@@ -149,7 +149,7 @@ impl Arena {
     }
 
     /// A block on the thread's node. `None` if the system has no memory of this kind.
-    fn take(&mut self, length: usize) -> Option<Block> {
+    fn take(&mut self, length: usize) -> Option<ArenaBlock> {
         if self.off {
             return None;
         }
@@ -180,12 +180,12 @@ struct Space {
 }
 
 impl Space {
-    fn take(&mut self, length: usize) -> Option<Block> {
+    fn take(&mut self, length: usize) -> Option<ArenaBlock> {
         self.blocks.take(length).or_else(|| self.reserve(length))
     }
 
     /// Makes a reservation and allocates its first block.
-    fn reserve(&mut self, length: usize) -> Option<Block> {
+    fn reserve(&mut self, length: usize) -> Option<ArenaBlock> {
         let shared = length <= MAX_SHARED_BLOCK;
         let reservation = Reservation::new(if shared { STEP } else { length }).ok()?;
         if let Some(node) = self.node {
@@ -197,7 +197,7 @@ impl Space {
             self.blocks.fresh = start + length..start + reservation.length();
         }
         self.reservations.push(reservation);
-        Some(Block { address: start, used: false })
+        Some(ArenaBlock { address: start, used: false })
     }
 
     fn owns(&self, address: usize) -> bool {
@@ -209,7 +209,7 @@ impl Space {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Block {
+struct ArenaBlock {
     address: usize,
     /// Whether it was used before; if not, it is zeroed.
     used: bool,
@@ -225,13 +225,13 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn take(&mut self, length: usize) -> Option<Block> {
+    fn take(&mut self, length: usize) -> Option<ArenaBlock> {
         if let Some(address) = self.free.get_mut(&length).and_then(Vec::pop) {
-            return Some(Block { address, used: true });
+            return Some(ArenaBlock { address, used: true });
         }
         let address = self.fresh.start;
         (length <= self.fresh.len()).then(|| self.fresh.start += length)?;
-        Some(Block { address, used: false })
+        Some(ArenaBlock { address, used: false })
     }
 
     fn give(&mut self, address: usize, length: usize) {
@@ -417,12 +417,12 @@ mod tests {
     }
 
     impl Model {
-        fn take(&mut self, length: usize) -> Block {
+        fn take(&mut self, length: usize) -> ArenaBlock {
             if let Some(last) = self.free.iter().rposition(|block| block.1 == length) {
-                return Block { address: self.free.remove(last).0, used: true };
+                return ArenaBlock { address: self.free.remove(last).0, used: true };
             }
             self.next += length;
-            Block { address: self.next - length, used: false }
+            ArenaBlock { address: self.next - length, used: false }
         }
     }
 
@@ -444,7 +444,7 @@ mod tests {
                             prop_assert!(model.free.iter().all(|free| free.1 != length));
                             continue;
                         };
-                        let place = Block { address: block.address - base, ..block };
+                        let place = ArenaBlock { address: block.address - base, ..block };
                         prop_assert_eq!(place, model.take(length));
                         prop_assert_eq!(place.address % PAGE, 0);
                         prop_assert!(place.address + length <= SPACE);
@@ -517,13 +517,13 @@ mod tests {
         let second = arena.take(PAGE).unwrap();
         assert_eq!((second.address - first.address, arena.spaces[0].reservations.len()), (PAGE, 2));
         arena.spaces[0].blocks.give(long.address, 2 * STEP);
-        assert_eq!(arena.take(2 * STEP), Some(Block { used: true, ..long }));
+        assert_eq!(arena.take(2 * STEP), Some(ArenaBlock { used: true, ..long }));
     }
 
     #[test]
     fn a_spent_reservation_is_followed_by_another() {
         let mut arena = Arena { off: false, ..Arena::new() };
-        let blocks: Vec<Block> = (0..9).map(|_| arena.take(MAX_SHARED_BLOCK).unwrap()).collect();
+        let blocks: Vec<ArenaBlock> = (0..9).map(|_| arena.take(MAX_SHARED_BLOCK).unwrap()).collect();
         assert_eq!(arena.spaces[0].reservations.len(), 3);
         assert!(blocks.iter().all(|block| arena.owns(block.address) && !block.used));
     }
@@ -542,7 +542,7 @@ mod tests {
         arena.owner(second).unwrap().blocks.give(second, PAGE);
         assert!(arena.take(PAGE).unwrap().address != second);
         NODE.set(Some(1));
-        assert_eq!(arena.take(PAGE), Some(Block { address: second, used: true }));
+        assert_eq!(arena.take(PAGE), Some(ArenaBlock { address: second, used: true }));
         NODE.set(None);
         on_node(Some(7), || assert_eq!(NODE.get(), Some(7).filter(|_| numa::are_several())));
         assert_eq!(NODE.get(), None);

@@ -5,14 +5,14 @@ use std::io;
 use crate::budget::Budget;
 use crate::error::ErrorKind;
 use crate::format::Compression;
-use crate::source::{Source, Taken};
+use crate::source::{ByteSource, SourceTaken};
 
 /// Fits into a second-level cache, and is large enough that system calls cost nothing per packet.
 const CAPACITY: usize = Budget::PIECE as usize;
 
 pub(crate) struct Buffer {
     /// `None` only while a rewind replaces it.
-    source: Option<Source>,
+    source: Option<ByteSource>,
     data: Vec<u8>,
     start: usize,
     end: usize,
@@ -34,7 +34,7 @@ pub(crate) enum Filled {
 }
 
 impl Buffer {
-    pub(crate) fn new(source: Source) -> Self {
+    pub(crate) fn new(source: ByteSource) -> Self {
         Self { source: Some(source), data: vec![0; CAPACITY], start: 0, end: 0, base: 0, failed: false }
     }
 
@@ -66,7 +66,7 @@ impl Buffer {
     }
 
     pub(crate) fn compression(&self) -> Compression {
-        self.source.as_ref().map_or(Compression::None, Source::compression)
+        self.source.as_ref().map_or(Compression::None, ByteSource::compression)
     }
 
     /// Bytes of the file before the current position or, if compressed, those that have been decompressed.
@@ -89,12 +89,12 @@ impl Buffer {
             // A step is as large as the usual buffer, even if the buffer has grown.
             let room = (self.end + CAPACITY).min(self.data.len());
             match source.take(&mut self.data[self.end..room]) {
-                Ok(Taken::Bytes { count: 0, .. }) => return Ok(Filled::Short),
-                Ok(Taken::Bytes { count, work }) => {
+                Ok(SourceTaken::Bytes { count: 0, .. }) => return Ok(Filled::Short),
+                Ok(SourceTaken::Bytes { count, work }) => {
                     budget.charge(work);
                     self.end += count;
                 }
-                Ok(Taken::Nothing) => budget.charge(Budget::EMPTY_STEP),
+                Ok(SourceTaken::Nothing) => budget.charge(Budget::EMPTY_STEP),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.failed = true;
@@ -146,7 +146,7 @@ mod tests {
     use crate::source::Input;
 
     fn buffer(length: u64) -> Buffer {
-        Buffer::new(Source::new(Input::stream(io::repeat(7).take(length))).unwrap())
+        Buffer::new(ByteSource::new(Input::stream(io::repeat(7).take(length))).unwrap())
     }
 
     #[test]

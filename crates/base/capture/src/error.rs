@@ -63,7 +63,7 @@ impl std::error::Error for Error {
 
 /// The part of a file in an [`ErrorKind::Truncated`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TruncatedPart {
     /// The header at the start of a pcap file.
     FileHeader,
     /// A record of a pcap file, counted from 1.
@@ -72,7 +72,7 @@ pub enum Part {
     Block,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for TruncatedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FileHeader => f.write_str("the file header"),
@@ -236,7 +236,7 @@ pub enum ErrorKind {
     )]
     Truncated {
         /// The part in which the file ends.
-        part: Part,
+        part: TruncatedPart,
         /// The start of this part.
         offset: u64,
         /// Its available bytes.

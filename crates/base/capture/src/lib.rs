@@ -72,7 +72,7 @@ mod step;
 mod writer;
 
 pub use budget::Budget;
-pub use error::{BlockProblem, Error, ErrorKind, Part};
+pub use error::{BlockProblem, Error, ErrorKind, TruncatedPart};
 pub use format::{Compression, Endianness, Format, Interface, LinkType, Record, TimestampResolution};
 pub use reader::{Found, Progress, Reader};
 pub use writer::{OutputFormat, Writer, WriterOptions};

@@ -2,7 +2,7 @@
 
 use crate::budget::Budget;
 use crate::buffer::{Buffer, Filled};
-use crate::error::{ErrorKind, Part};
+use crate::error::{ErrorKind, TruncatedPart};
 use crate::format::{Endianness, Format, Interface, LinkType, TimestampResolution};
 use crate::step::{Located, Step};
 
@@ -68,7 +68,7 @@ impl Pcap {
             Filled::NotYet => return Ok(None),
             Filled::Short => {
                 return Err(Box::new(ErrorKind::Truncated {
-                    part: Part::FileHeader,
+                    part: TruncatedPart::FileHeader,
                     offset: 0,
                     have: buffer.bytes().len() as u64,
                     need: FILE_HEADER as u64,
@@ -154,7 +154,7 @@ impl Pcap {
             return Ok(filled);
         }
         Err(Box::new(ErrorKind::Truncated {
-            part: Part::Record(records + 1),
+            part: TruncatedPart::Record(records + 1),
             offset: buffer.position(),
             have: have as u64,
             need: need as u64,

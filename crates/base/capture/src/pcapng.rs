@@ -2,7 +2,7 @@
 
 use crate::budget::Budget;
 use crate::buffer::{Buffer, Filled};
-use crate::error::{BlockProblem, ErrorKind, Part};
+use crate::error::{BlockProblem, ErrorKind, TruncatedPart};
 use crate::format::{Endianness, Interface, LinkType, TimestampResolution};
 use crate::step::{Located, Step};
 
@@ -465,7 +465,7 @@ fn fill(buffer: &mut Buffer, need: usize, records: u64, budget: &mut Budget) -> 
         return Ok(filled);
     }
     Err(Box::new(ErrorKind::Truncated {
-        part: Part::Block,
+        part: TruncatedPart::Block,
         offset: buffer.position(),
         have: have as u64,
         need: need as u64,

@@ -107,27 +107,27 @@ impl Read for Input {
 }
 
 /// The result of one step.
-pub(crate) enum Taken {
+pub(crate) enum SourceTaken {
     /// The number of bytes, 0 at the end of the file, and the cost of the step, which may be larger.
     Bytes { count: usize, work: u64 },
     /// No bytes yet.
     Nothing,
 }
 
-impl Taken {
-    fn bytes(count: usize, least_work: u64) -> Taken {
-        Taken::Bytes { count, work: least_work.max(count as u64) }
+impl SourceTaken {
+    fn bytes(count: usize, least_work: u64) -> SourceTaken {
+        SourceTaken::Bytes { count, work: least_work.max(count as u64) }
     }
 }
 
 /// The decompressed bytes.
-pub(crate) enum Source {
+pub(crate) enum ByteSource {
     Plain(Input),
     Gzip(Box<MultiGzDecoder<BufReader<Input>>>),
     Zstd(Box<ZstdReader>),
 }
 
-impl Source {
+impl ByteSource {
     /// Recognises the compression of `input` by its first bytes.
     pub(crate) fn new(mut input: Input) -> io::Result<Self> {
         Ok(match *input.read_head()? {
@@ -169,24 +169,24 @@ impl Source {
     }
 }
 
-impl Source {
+impl ByteSource {
     /// Takes a step: reads or decompresses one piece. The length of a step is limited for any file.
-    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> io::Result<SourceTaken> {
         match self {
-            Self::Plain(input) => input.read(buffer).map(|count| Taken::bytes(count, 0)),
+            Self::Plain(input) => input.read(buffer).map(|count| SourceTaken::bytes(count, 0)),
             Self::Gzip(decoder) => {
                 decoder.get_mut().get_mut().allowance = GZIP_STEP;
                 let before = decoder.get_ref().get_ref().consumed;
                 match decoder.read(buffer) {
                     // The decoder keeps its state, and continues there.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_used_up(decoder) => {
-                        Ok(Taken::Nothing)
+                        Ok(SourceTaken::Nothing)
                     }
                     read => {
                         // A part of a step without output costs the same part of a whole step.
                         let taken = decoder.get_ref().get_ref().consumed - before;
                         let least = taken.saturating_mul(Budget::EMPTY_STEP / GZIP_STEP as u64);
-                        read.map(|count| Taken::bytes(count, least))
+                        read.map(|count| SourceTaken::bytes(count, least))
                     }
                 }
             }
@@ -253,13 +253,13 @@ impl ZstdReader {
     }
 
     /// Starts a frame, decompresses a block, or skips a piece.
-    fn take(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<SourceTaken> {
         if self.to_skip > 0 {
             self.skip()?;
-            return Ok(Taken::Nothing);
+            return Ok(SourceTaken::Nothing);
         }
         if !self.inside_frame {
-            return Ok(if self.start_frame()? { Taken::Nothing } else { Taken::bytes(0, 0) });
+            return Ok(if self.start_frame()? { SourceTaken::Nothing } else { SourceTaken::bytes(0, 0) });
         }
         let mut least = 0;
         if self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
@@ -269,11 +269,11 @@ impl ZstdReader {
                 .map_err(io::Error::other)?;
         }
         if self.decoder.can_collect() > 0 {
-            return self.decoder.read(buffer).map(|count| Taken::bytes(count, least));
+            return self.decoder.read(buffer).map(|count| SourceTaken::bytes(count, least));
         }
         if self.decoder.is_finished() {
             self.end_frame()?;
         }
-        Ok(Taken::Nothing)
+        Ok(SourceTaken::Nothing)
     }
 }

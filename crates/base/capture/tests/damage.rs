@@ -5,7 +5,7 @@ mod common;
 use std::io::{self, Read, Write};
 
 use bellows_capture::{
-    BlockProblem, Error, ErrorKind, Interface, LinkType, OutputFormat, Part, Reader, Record, Writer, WriterOptions,
+    BlockProblem, Error, ErrorKind, Interface, LinkType, OutputFormat, TruncatedPart, Reader, Record, Writer, WriterOptions,
 };
 use bellows_testkit::scratch;
 use common::{
@@ -74,7 +74,7 @@ fn a_pcap_file_truncated_anywhere_yields_its_complete_records_then_an_error() {
         let header_there = cut - starts[whole] >= 16;
         let expected = if header_there { 16 + lengths[whole] as u64 } else { 16 };
         match *error.kind() {
-            ErrorKind::Truncated { part: Part::Record(number), have, need, records, .. } => {
+            ErrorKind::Truncated { part: TruncatedPart::Record(number), have, need, records, .. } => {
                 assert_eq!((number, have), (whole as u64 + 1, (cut - starts[whole]) as u64));
                 assert_eq!((need, records), (expected, whole as u64));
             }
@@ -96,7 +96,7 @@ fn a_pcapng_file_truncated_anywhere_yields_its_complete_records_then_an_error() 
         assert_eq!(transcript.error.is_none(), inside == cut, "cut at {cut}");
         if inside != cut {
             let (_, error) = error_of(file[..cut].to_vec());
-            assert!(matches!(error.kind(), ErrorKind::Truncated { part: Part::Block, .. }), "{error}");
+            assert!(matches!(error.kind(), ErrorKind::Truncated { part: TruncatedPart::Block, .. }), "{error}");
             assert_eq!(error.offset(), Some(inside as u64));
         }
     }

@@ -38,15 +38,15 @@ pub trait Bell {
 
 /// How to wake one end, on cache lines that are rarely written: the other end reads them at each turn.
 #[repr(align(128))]
-pub struct Side<B> {
+pub struct WakeSide<B> {
     /// Whether the thread of this end may be asleep.
     armed: AtomicBool,
     bell: B,
 }
 
-impl<B: Bell> Side<B> {
-    fn new(bell: B) -> Side<B> {
-        Side { armed: AtomicBool::new(false), bell }
+impl<B: Bell> WakeSide<B> {
+    fn new(bell: B) -> WakeSide<B> {
+        WakeSide { armed: AtomicBool::new(false), bell }
     }
 
     /// The bell of this end.
@@ -99,7 +99,7 @@ pub struct Ring<T, B> {
     places: Fixed<[OwnLines<Place<T>>]>,
     received: Fixed<OwnLines<AtomicU32>>,
     /// The sender's, and the receiver's.
-    sides: Fixed<[Side<B>; 2]>,
+    sides: Fixed<[WakeSide<B>; 2]>,
 }
 
 // SAFETY: by the invariant each value belongs to one end at a time. It passes to the other with a release store of the
@@ -109,12 +109,12 @@ unsafe impl<T: Send, B: Send + Sync> Sync for Ring<T, B> {}
 
 impl<T, B> Ring<T, B> {
     /// The side of the sender.
-    pub fn sender(&self) -> &Side<B> {
+    pub fn sender(&self) -> &WakeSide<B> {
         &self.sides[0]
     }
 
     /// The side of the receiver.
-    pub fn receiver(&self) -> &Side<B> {
+    pub fn receiver(&self) -> &WakeSide<B> {
         &self.sides[1]
     }
 
@@ -163,7 +163,7 @@ pub fn ring<T: Default, B: Bell>(places: usize, bells: [B; 2]) -> (Sender<T, B>,
     let place = |turn: u32| Place { turn: AtomicU32::new(turn), value: Cell::new(T::default()) };
     let places = (0..places).map(|position| OwnLines(place(turn(position)))).collect();
     let received = Fixed::new(OwnLines(AtomicU32::new(0)));
-    let ring = Arc::new(Ring { places, received, sides: Fixed::new(bells.map(Side::new)) });
+    let ring = Arc::new(Ring { places, received, sides: Fixed::new(bells.map(WakeSide::new)) });
     (Sender { ring: Arc::clone(&ring), sent: 0, received: 0 }, Receiver { ring, received: 0 })
 }
 

@@ -10,7 +10,7 @@ const CLOSED: u64 = 0;
 const ASKED: u64 = u64::MAX;
 
 /// What makes a mailbox correct. Tests break the rule and see that the model checker finds it.
-pub trait Rules {
+pub trait MailboxRules {
     /// The order of the exchange that makes an element visible.
     const PUBLISH: Ordering;
 }
@@ -18,7 +18,7 @@ pub trait Rules {
 /// The rules of a correct mailbox.
 pub struct Sound;
 
-impl Rules for Sound {
+impl MailboxRules for Sound {
     const PUBLISH: Ordering = Ordering::Release;
 }
 
@@ -28,7 +28,7 @@ pub struct Mailbox<R = Sound> {
     _rules: PhantomData<R>,
 }
 
-impl<R: Rules> Mailbox<R> {
+impl<R: MailboxRules> Mailbox<R> {
     /// A mailbox whose owner has asked for nothing.
     #[expect(clippy::new_without_default, reason = "it must not be derived for the rules")]
     pub fn new() -> Mailbox<R> {

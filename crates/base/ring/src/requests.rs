@@ -11,7 +11,7 @@ use crate::Bell;
 use crate::atomics::{AtomicU32, Ordering};
 
 /// What makes requests correct. Tests break one rule at a time and see that the model checker finds it.
-pub trait Rules {
+pub trait RequestRules {
     /// The order of the operation that stores a request.
     const PUBLISH: Ordering;
     /// Whether the bell rings after the request is stored.
@@ -21,7 +21,7 @@ pub trait Rules {
 /// The rules of correct requests.
 pub struct Sound;
 
-impl Rules for Sound {
+impl RequestRules for Sound {
     const PUBLISH: Ordering = Ordering::Release;
     const RINGS_AFTER: bool = true;
 }
@@ -33,7 +33,7 @@ pub struct Requests<B, R = Sound> {
     _rules: PhantomData<R>,
 }
 
-impl<B: Bell, R: Rules> Requests<B, R> {
+impl<B: Bell, R: RequestRules> Requests<B, R> {
     /// No requests to a thread that this bell wakes.
     pub fn new(bell: B) -> Requests<B, R> {
         Requests { word: AtomicU32::new(0), bell, _rules: PhantomData }

@@ -20,7 +20,7 @@ pub trait Links {
 }
 
 /// What makes a stack correct. Tests break one rule at a time and see that the model checker finds it.
-pub trait Rules {
+pub trait StackRules {
     /// Added to the tag by each pop.
     const TAG_STEP: u64;
     /// The order of the exchange that makes an element visible.
@@ -30,7 +30,7 @@ pub trait Rules {
 /// The rules of a correct stack.
 pub struct Sound;
 
-impl Rules for Sound {
+impl StackRules for Sound {
     const TAG_STEP: u64 = 1 << NUMBER_BITS;
     const PUBLISH: Ordering = Ordering::Release;
 }
@@ -42,7 +42,7 @@ pub struct Stack<R = Sound> {
     _rules: PhantomData<R>,
 }
 
-impl<R: Rules> Stack<R> {
+impl<R: StackRules> Stack<R> {
     /// An empty stack.
     #[expect(clippy::new_without_default, reason = "it must not be derived for the rules")]
     pub fn new() -> Stack<R> {

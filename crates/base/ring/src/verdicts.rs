@@ -25,7 +25,7 @@ pub enum Verdict {
 }
 
 /// What makes sure that no end is missed. Tests break one rule at a time and see that the model checker finds it.
-pub trait Rules {
+pub trait VerdictRules {
     /// Whether a worker tells the first one that it has moved packets though its verdict is the same.
     const TELLS_MOVES: bool = true;
     /// Whether that is another state.
@@ -40,7 +40,7 @@ pub trait Rules {
 /// The rules by which no end is missed.
 pub struct Sound;
 
-impl Rules for Sound {}
+impl VerdictRules for Sound {}
 
 /// The verdict that a worker publishes.
 pub struct Published<R = Sound> {
@@ -50,13 +50,13 @@ pub struct Published<R = Sound> {
     _rules: PhantomData<R>,
 }
 
-impl<R: Rules> Default for Published<R> {
+impl<R: VerdictRules> Default for Published<R> {
     fn default() -> Published<R> {
         Published { verdict: AtomicU32::new(Verdict::Works as u32), changes: AtomicU32::new(0), _rules: PhantomData }
     }
 }
 
-impl<R: Rules> Published<R> {
+impl<R: VerdictRules> Published<R> {
     /// Publishes the verdict of this worker, and whether packets have moved since the last one. Returns whether the
     /// first worker must look at all verdicts.
     pub fn publish(&self, verdict: Verdict, has_moved: bool, announced: &Announced<R>) -> bool {
@@ -87,13 +87,13 @@ pub struct Announced<R = Sound> {
     _rules: PhantomData<R>,
 }
 
-impl<R: Rules> Default for Announced<R> {
+impl<R: VerdictRules> Default for Announced<R> {
     fn default() -> Announced<R> {
         Announced { waits: AtomicBool::new(false), _rules: PhantomData }
     }
 }
 
-impl<R: Rules> Announced<R> {
+impl<R: VerdictRules> Announced<R> {
     fn set(&self, waits: bool) {
         // The same again is the same for workers, and takes no cache line away from them.
         if self.waits.load(Relaxed) != waits {
@@ -128,7 +128,7 @@ impl Overview {
     /// Whether to pause all workers and look whether the run is over: all verdicts are that there is nothing to do, and
     /// that is news. `own` is that of the first worker, which has moved packets `moved` times; `for_each` visits the
     /// other ones.
-    pub fn is_news<R: Rules>(
+    pub fn is_news<R: VerdictRules>(
         &mut self,
         own: Verdict,
         moved: u64,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bellows_ring::mailbox::{Mailbox, Rules, Sound};
+use bellows_ring::mailbox::{Mailbox, MailboxRules, Sound};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering;
 use loom::thread;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bellows_ring::stack::{Links, NUMBER_BITS, Rules, Sound, Stack};
+use bellows_ring::stack::{Links, NUMBER_BITS, StackRules, Sound, Stack};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;

@@ -7,9 +7,9 @@ use crate::atomics::{AtomicBool, AtomicU64, Mutex, Ordering};
 /// A thread that reads shared values in its breaths, for as long as this exists.
 ///
 /// It [passes](Reader::pass) between two breaths when it is asked to.
-pub struct Reader(Arc<State>);
+pub struct Reader(Arc<ReaderState>);
 
-struct State {
+struct ReaderState {
     /// The number of times that it was asked to pass.
     asked: AtomicU64,
     /// How often it had been asked when it last passed.
@@ -34,7 +34,7 @@ impl Drop for Reader {
     }
 }
 
-impl State {
+impl ReaderState {
     fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -46,7 +46,7 @@ impl State {
 
 /// A list of readers.
 #[derive(Default)]
-pub struct Readers(Mutex<Vec<Arc<State>>>);
+pub struct Readers(Mutex<Vec<Arc<ReaderState>>>);
 
 impl Readers {
     /// An empty list.
@@ -62,7 +62,7 @@ impl Readers {
 
     /// Adds a reader; `ask` makes its thread [pass](Reader::pass) soon.
     pub fn enrol(&self, ask: impl Fn() + Send + Sync + 'static) -> Reader {
-        let state = Arc::new(State {
+        let state = Arc::new(ReaderState {
             asked: AtomicU64::new(0),
             passed: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
@@ -76,7 +76,7 @@ impl Readers {
     pub fn ask(&self) -> Passage {
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         readers.retain(|reader| !reader.has_ended());
-        let ask = |reader: &Arc<State>| {
+        let ask = |reader: &Arc<ReaderState>| {
             let number = reader.asked.fetch_add(1, Ordering::AcqRel) + 1;
             (reader.ask)();
             (Arc::clone(reader), number)
@@ -88,7 +88,7 @@ impl Readers {
 /// The readers that have yet to pass since they were [asked](Readers::ask).
 pub struct Passage(
     /// Each reader with the number of its request.
-    Vec<(Arc<State>, u64)>,
+    Vec<(Arc<ReaderState>, u64)>,
 );
 
 impl Passage {

@@ -23,7 +23,7 @@ const MAX_RUNS: u64 = 1 << 32;
 
 /// What is compared by a t test.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Comparison {
+pub enum TTest {
     /// Two independent samples of the same number of runs each.
     TwoSamples,
     /// The differences of pairs, of which the effect is in standard deviations.
@@ -32,7 +32,7 @@ pub enum Comparison {
 
 /// Several samples that are compared by an analysis of variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Groups {
+pub struct SampleGroups {
     /// Number of samples, at least 2.
     pub count: u32,
     /// The variance of their true means (with `count - 1` in its denominator) over the variance of single runs.
@@ -67,7 +67,7 @@ pub enum PowerError {
 /// # Errors
 ///
 /// [`PowerError`] names the argument without sense.
-pub fn power(comparison: Comparison, runs: u64, effect: f64, significance: f64) -> Result<f64, PowerError> {
+pub fn power(comparison: TTest, runs: u64, effect: f64, significance: f64) -> Result<f64, PowerError> {
     check_significance(significance)?;
     check_runs(runs)?;
     if !effect.is_finite() {
@@ -81,7 +81,7 @@ pub fn power(comparison: Comparison, runs: u64, effect: f64, significance: f64) 
 /// # Errors
 ///
 /// [`PowerError`] names the argument without sense.
-pub fn runs_needed(comparison: Comparison, effect: f64, significance: f64, power: f64) -> Result<u64, PowerError> {
+pub fn runs_needed(comparison: TTest, effect: f64, significance: f64, power: f64) -> Result<u64, PowerError> {
     check(significance, power)?;
     check_effect(effect)?;
     least_runs(|runs| power_of_t(comparison, runs as f64, effect, significance) >= power)
@@ -93,7 +93,7 @@ pub fn runs_needed(comparison: Comparison, effect: f64, significance: f64, power
 /// # Errors
 ///
 /// [`PowerError`] names the argument without sense.
-pub fn smallest_effect(comparison: Comparison, runs: u64, significance: f64, power: f64) -> Result<f64, PowerError> {
+pub fn smallest_effect(comparison: TTest, runs: u64, significance: f64, power: f64) -> Result<f64, PowerError> {
     check(significance, power)?;
     check_runs(runs)?;
     let excess = |effect: f64| power_of_t(comparison, runs as f64, effect, significance) - power;
@@ -123,7 +123,7 @@ pub fn smallest_difference(error: f64, df: f64, significance: f64, power: f64) -
 /// # Errors
 ///
 /// [`PowerError`] names the argument without sense.
-pub fn power_of_groups(groups: Groups, runs: u64, significance: f64) -> Result<f64, PowerError> {
+pub fn power_of_groups(groups: SampleGroups, runs: u64, significance: f64) -> Result<f64, PowerError> {
     check_significance(significance)?;
     check_groups(groups)?;
     check_runs(runs)?;
@@ -135,17 +135,17 @@ pub fn power_of_groups(groups: Groups, runs: u64, significance: f64) -> Result<f
 /// # Errors
 ///
 /// [`PowerError`] names the argument without sense.
-pub fn runs_needed_of_groups(groups: Groups, significance: f64, power: f64) -> Result<u64, PowerError> {
+pub fn runs_needed_of_groups(groups: SampleGroups, significance: f64, power: f64) -> Result<u64, PowerError> {
     check(significance, power)?;
     check_groups(groups)?;
     least_runs(|runs| power_of_f(groups, runs as f64, significance) >= power)
         .ok_or(PowerError::TooSmall(groups.variance_ratio))
 }
 
-fn power_of_t(comparison: Comparison, runs: f64, effect: f64, significance: f64) -> f64 {
+fn power_of_t(comparison: TTest, runs: f64, effect: f64, significance: f64) -> f64 {
     let (df, shift) = match comparison {
-        Comparison::TwoSamples => (2.0 * (runs - 1.0), (runs / 2.0).sqrt() * effect),
-        Comparison::Pairs => (runs - 1.0, runs.sqrt() * effect),
+        TTest::TwoSamples => (2.0 * (runs - 1.0), (runs / 2.0).sqrt() * effect),
+        TTest::Pairs => (runs - 1.0, runs.sqrt() * effect),
     };
     power_of_shift(df, shift, significance)
 }
@@ -157,7 +157,7 @@ fn power_of_shift(df: f64, shift: f64, significance: f64) -> f64 {
     (statistic.upper_tail(limit) + statistic.lower_tail(-limit)).min(1.0)
 }
 
-fn power_of_f(groups: Groups, runs: f64, significance: f64) -> f64 {
+fn power_of_f(groups: SampleGroups, runs: f64, significance: f64) -> f64 {
     let (numerator, count) = (f64::from(groups.count) - 1.0, f64::from(groups.count));
     let denominator = (runs - 1.0) * count;
     let limit = FRatio { numerator, denominator }.upper_quantile(significance);
@@ -203,7 +203,7 @@ fn check_effect(effect: f64) -> Result<(), PowerError> {
     if effect > 0.0 && effect.is_finite() { Ok(()) } else { Err(PowerError::Effect(effect)) }
 }
 
-fn check_groups(groups: Groups) -> Result<(), PowerError> {
+fn check_groups(groups: SampleGroups) -> Result<(), PowerError> {
     if groups.count < 2 {
         return Err(PowerError::TooFewGroups(groups.count));
     }
@@ -221,7 +221,7 @@ mod tests {
             for significance in [0.05, 0.001] {
                 let error = 3.0 * (2.0 / runs as f64).sqrt();
                 let df = 2.0 * (runs as f64 - 1.0);
-                let effect = smallest_effect(Comparison::TwoSamples, runs, significance, 0.8).unwrap();
+                let effect = smallest_effect(TTest::TwoSamples, runs, significance, 0.8).unwrap();
                 let found = smallest_difference(error, df, significance, 0.8).unwrap();
                 assert!((found - 3.0 * effect).abs() < 1e-9 * found, "{runs} {found} {effect}");
             }
@@ -233,13 +233,13 @@ mod tests {
 
     #[test]
     fn questions_without_sense_have_errors() {
-        let two = Comparison::TwoSamples;
+        let two = TTest::TwoSamples;
         assert_eq!(runs_needed(two, 0.0, 0.05, 0.8), Err(PowerError::Effect(0.0)));
         assert_eq!(runs_needed(two, 1.0, 5.0, 0.8), Err(PowerError::Significance(5.0)));
         assert_eq!(runs_needed(two, 1.0, 0.05, 0.05), Err(PowerError::Power(0.05)));
         assert_eq!(runs_needed(two, 1e-6, 0.05, 0.8), Err(PowerError::TooSmall(1e-6)));
         assert_eq!(smallest_effect(two, 1, 0.05, 0.8), Err(PowerError::TooFewRuns(1)));
-        let groups = Groups { count: 1, variance_ratio: 1.0 };
+        let groups = SampleGroups { count: 1, variance_ratio: 1.0 };
         assert_eq!(runs_needed_of_groups(groups, 0.05, 0.8), Err(PowerError::TooFewGroups(1)));
         assert_eq!(
             power(two, 9, 1.0, 0.0).unwrap_err().to_string(),
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn without_an_effect_the_power_is_the_significance() {
-        for comparison in [Comparison::TwoSamples, Comparison::Pairs] {
+        for comparison in [TTest::TwoSamples, TTest::Pairs] {
             assert!((power(comparison, 9, 0.0, 0.03).unwrap() - 0.03).abs() < 1e-10);
         }
     }
@@ -260,10 +260,10 @@ mod tests {
         /// Two groups by the analysis of variance are two samples by the t test; the three answers fit each other.
         #[test]
         fn answers_fit_each_other(runs in 3..60u64, significance in 0.001..0.2f64, wanted in 0.3..0.99f64) {
-            let two = Comparison::TwoSamples;
+            let two = TTest::TwoSamples;
             let effect = smallest_effect(two, runs, significance, wanted).unwrap();
             prop_assert!((power(two, runs, effect, significance).unwrap() - wanted).abs() < 1e-10);
-            let groups = Groups { count: 2, variance_ratio: effect * effect / 2.0 };
+            let groups = SampleGroups { count: 2, variance_ratio: effect * effect / 2.0 };
             prop_assert!((power_of_groups(groups, runs, significance).unwrap() - wanted).abs() < 1e-9);
             // A little more than the effect needs these runs, and a little less one more.
             prop_assert_eq!(runs_needed(two, effect * 1.000_001, significance, wanted).unwrap(), runs);

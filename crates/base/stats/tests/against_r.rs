@@ -14,7 +14,7 @@ use bellows_stats::distribution::{
     ChiSquare, Distribution, FRatio, NoncentralF, NoncentralT, Normal, StudentT, StudentizedRange,
 };
 use bellows_stats::power::{
-    Comparison, Groups, power, power_of_groups, runs_needed, runs_needed_of_groups, smallest_effect,
+    TTest, SampleGroups, power, power_of_groups, runs_needed, runs_needed_of_groups, smallest_effect,
 };
 use bellows_stats::{
     Anova, Bandwidth, Bootstrap, Density, Factor, Model, anova, bonferroni, bootstrap_median, brown_forsythe, drift,
@@ -384,7 +384,7 @@ fn normality_and_exact_ranks_over_all_sizes_are_those_of_r() {
 #[test]
 fn power_is_that_of_r() {
     let mut r = Comparisons::new("power_is_that_of_r");
-    for (comparison, kind) in [(Comparison::TwoSamples, "two.sample"), (Comparison::Pairs, "paired")] {
+    for (comparison, kind) in [(TTest::TwoSamples, "two.sample"), (TTest::Pairs, "paired")] {
         for (effect, significance, wanted) in [(1.0, 0.05, 0.8), (0.3, 0.01, 0.9), (2.5, 0.05, 0.95), (0.1, 0.1, 0.5)] {
             let common = format!("sig.level = {significance}, type = \"{kind}\", strict = TRUE");
             r.run(&format!("n <- power.t.test(delta = {effect}, power = {wanted}, {common}, tol = 1e-9)$n"));
@@ -403,7 +403,7 @@ fn power_is_that_of_r() {
     for (count, variance_ratio, significance, wanted) in
         [(4, 1.0 / 3.0, 0.05, 0.8), (2, 0.5, 0.01, 0.9), (12, 0.02, 0.05, 0.7)]
     {
-        let groups = Groups { count, variance_ratio };
+        let groups = SampleGroups { count, variance_ratio };
         let common =
             format!("groups = {count}, between.var = {variance_ratio}, within.var = 1, sig.level = {significance}");
         let runs = runs_needed_of_groups(groups, significance, wanted).unwrap();

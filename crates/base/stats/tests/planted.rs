@@ -4,7 +4,7 @@
 use std::f64::consts::PI;
 
 use bellows_stats::distribution::{Distribution, StudentizedRange};
-use bellows_stats::power::{Comparison, runs_needed};
+use bellows_stats::power::{TTest, runs_needed};
 use bellows_stats::{Factor, Model, anova, anova_in_blocks, paired, paired_in_sets, rank_sum, signed_rank, welch};
 use fastrand::Rng;
 
@@ -162,7 +162,7 @@ fn pairs_without_a_difference_rarely_seem_to_differ() {
 #[test]
 fn pairs_show_the_effect_for_which_they_are_enough() {
     // The deviation of a difference is that of two runs.
-    let pairs = runs_needed(Comparison::Pairs, 0.5f64.sqrt(), SIGNIFICANCE, POWER).unwrap();
+    let pairs = runs_needed(TTest::Pairs, 0.5f64.sqrt(), SIGNIFICANCE, POWER).unwrap();
     let campaign = Campaign::new(2, pairs as usize);
     for noise in SHAPES {
         let percent = campaign.found(noise, 1.0, |scores| paired(&of_blocks(scores), 0.95).unwrap().p < SIGNIFICANCE);
@@ -228,7 +228,7 @@ fn machines_do_not_feign_an_effect() {
 
 #[test]
 fn machines_do_not_hide_an_effect() {
-    let runs = runs_needed(Comparison::TwoSamples, 1.0, SIGNIFICANCE, POWER).unwrap();
+    let runs = runs_needed(TTest::TwoSamples, 1.0, SIGNIFICANCE, POWER).unwrap();
     let campaign = OnMachines::new(runs as usize);
     for noise in SHAPES.into_iter().filter(|noise| *noise != Noise::Drifting) {
         let [percent, without] = campaign.found(noise, 1.0, 0.0);
@@ -266,9 +266,9 @@ fn many_comparisons_report_no_more_than_one() {
 
 #[test]
 fn an_effect_of_one_standard_deviation_is_found_with_the_runs_that_are_asked_for() {
-    let runs = runs_needed(Comparison::TwoSamples, 1.0, SIGNIFICANCE, POWER).unwrap();
+    let runs = runs_needed(TTest::TwoSamples, 1.0, SIGNIFICANCE, POWER).unwrap();
     // Within blocks the differences count, of which the deviation is that of two runs.
-    let pairs = runs_needed(Comparison::Pairs, 0.5f64.sqrt(), SIGNIFICANCE, POWER).unwrap();
+    let pairs = runs_needed(TTest::Pairs, 0.5f64.sqrt(), SIGNIFICANCE, POWER).unwrap();
     for noise in SHAPES {
         let (blocks, formula) = if noise == Noise::Drifting { (pairs, "block + version") } else { (runs, "version") };
         let campaign = Campaign::new(2, blocks as usize);

@@ -25,7 +25,7 @@ type RoundKeys = [[u64; 2]; ROUNDS + 1];
 
 /// A key of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words<'w> {
+pub enum KeyWords<'w> {
     /// A key of one word.
     One(&'w [u64; 1]),
     /// A key of two words.
@@ -70,7 +70,7 @@ impl KeyedHash {
     }
 
     /// The hash of a key.
-    pub fn hash(&self, words: Words<'_>) -> u64 {
+    pub fn hash(&self, words: KeyWords<'_>) -> u64 {
         let mut hash = 0;
         self.each(std::iter::once(words), |found| hash = found);
         hash
@@ -78,7 +78,7 @@ impl KeyedHash {
 
     /// Hashes keys, and calls `found` with each hash in their order. Many at a time cost less each. Hot.
     #[inline(always)]
-    pub fn each<'w>(&self, keys: impl Iterator<Item = Words<'w>>, found: impl FnMut(u64)) {
+    pub fn each<'w>(&self, keys: impl Iterator<Item = KeyWords<'w>>, found: impl FnMut(u64)) {
         #[cfg(target_arch = "x86_64")]
         if self.has_aes {
             // SAFETY: the processor has AES and SSE 4.1.
@@ -100,18 +100,18 @@ impl KeyedHash {
     }
 
     #[inline(always)]
-    fn each_by_siphash<'w>(&self, keys: impl Iterator<Item = Words<'w>>, found: impl FnMut(u64)) {
+    fn each_by_siphash<'w>(&self, keys: impl Iterator<Item = KeyWords<'w>>, found: impl FnMut(u64)) {
         let hash = |words| match words {
-            Words::One(words) => self.siphash.hash_one(words),
-            Words::Two(words) => self.siphash.hash_one(words),
-            Words::Five(words) => self.siphash.hash_one(words),
+            KeyWords::One(words) => self.siphash.hash_one(words),
+            KeyWords::Two(words) => self.siphash.hash_one(words),
+            KeyWords::Five(words) => self.siphash.hash_one(words),
         };
         keys.map(hash).for_each(found);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "aes,sse4.1")]
-    fn each_by_aes<'w>(&self, keys: impl Iterator<Item = Words<'w>>, mut found: impl FnMut(u64)) {
+    fn each_by_aes<'w>(&self, keys: impl Iterator<Item = KeyWords<'w>>, mut found: impl FnMut(u64)) {
         use std::arch::x86_64::{_mm_cvtsi128_si64, _mm_xor_si128};
 
         let (one, two, five) = (aes::load(&self.one), aes::load(&self.two), aes::load(&self.five));
@@ -193,11 +193,11 @@ mod aes {
 }
 
 #[inline(always)]
-fn words_of<'w>(words: &Words<'w>) -> &'w [u64] {
+fn words_of<'w>(words: &KeyWords<'w>) -> &'w [u64] {
     match words {
-        Words::One(words) => *words,
-        Words::Two(words) => *words,
-        Words::Five(words) => *words,
+        KeyWords::One(words) => *words,
+        KeyWords::Two(words) => *words,
+        KeyWords::Five(words) => *words,
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(cipher[..8], [0x69, 0xc4, 0xe0, 0xd8, 0x6a, 0x7b, 0x04, 0x30]);
         let hash = KeyedHash { two: keys.map(words), ..KeyedHash::new() };
         if hash.has_aes {
-            assert_eq!(hash.hash(Words::Two(&words(plain))), words(cipher)[0]);
+            assert_eq!(hash.hash(KeyWords::Two(&words(plain))), words(cipher)[0]);
         }
     }
 
@@ -304,10 +304,10 @@ mod tests {
         fn the_hash_is_that_of_the_naive_cipher(keys in prop::collection::vec(any::<([u64; 5], u8)>(), 0..6)) {
             let hash = KeyedHash::new();
             let all = keys.iter().map(|(words, kind)| match kind % 4 {
-                0 => Words::One(words.first_chunk().unwrap()),
-                1 => Words::Two(words.first_chunk().unwrap()),
-                2 => Words::Two(words.last_chunk().unwrap()),
-                _ => Words::Five(words),
+                0 => KeyWords::One(words.first_chunk().unwrap()),
+                1 => KeyWords::Two(words.first_chunk().unwrap()),
+                2 => KeyWords::Two(words.last_chunk().unwrap()),
+                _ => KeyWords::Five(words),
             });
             let mut found = Vec::new();
             hash.each(all.clone(), |hash| found.push(hash));
@@ -316,9 +316,9 @@ mod tests {
             let encrypt = |keys: &[[u8; 16]], block| words(naive::encrypt(keys, bytes(block)));
             let expected = all.map(|key| match key {
                 _ if !hash.has_aes => hash.siphash.hash_one(words_of(&key)),
-                Words::One(&[word]) => encrypt(&one[..=SHORT_ROUNDS], [word, 0])[0],
-                Words::Two(words) => encrypt(&two, *words)[0],
-                Words::Five(&[a, b, c, d, e]) => {
+                KeyWords::One(&[word]) => encrypt(&one[..=SHORT_ROUNDS], [word, 0])[0],
+                KeyWords::Two(words) => encrypt(&two, *words)[0],
+                KeyWords::Five(&[a, b, c, d, e]) => {
                     let first = encrypt(&five, [a, b]);
                     encrypt(&five, xor(encrypt(&five, xor(first, [c, d])), [e, 0]))[0]
                 }
@@ -338,7 +338,7 @@ mod tests {
                 let hash = KeyedHash { has_aes, ..KeyedHash::new() };
                 let mut found = Vec::new();
                 hash.each_pair(pairs.iter().copied(), |hashes, is_other| found.push((hashes, is_other)));
-                let of = |pair: [u64; 2]| pair.map(|word| hash.hash(Words::One(&[word])));
+                let of = |pair: [u64; 2]| pair.map(|word| hash.hash(KeyWords::One(&[word])));
                 let is_other = |at: usize| at == 0 || pairs[at] != pairs[at - 1];
                 let expected: Vec<_> = pairs.iter().enumerate().map(|(at, &pair)| (of(pair), is_other(at))).collect();
                 prop_assert_eq!(found, expected);
@@ -354,9 +354,9 @@ mod tests {
             let hash = KeyedHash { has_aes, ..KeyedHash::new() };
             let mut counts: HashMap<u64, u32> = HashMap::new();
             for number in 0..64_000u64 {
-                *counts.entry(hash.hash(Words::One(&[number << 24])) % 1_000).or_default() += 1;
-                *counts.entry(hash.hash(Words::Two(&[number, 0])) % 1_000).or_default() += 1;
-                *counts.entry(hash.hash(Words::Five(&[0, 0, 0, 0, number << 40])) % 1_000).or_default() += 1;
+                *counts.entry(hash.hash(KeyWords::One(&[number << 24])) % 1_000).or_default() += 1;
+                *counts.entry(hash.hash(KeyWords::Two(&[number, 0])) % 1_000).or_default() += 1;
+                *counts.entry(hash.hash(KeyWords::Five(&[0, 0, 0, 0, number << 40])) % 1_000).or_default() += 1;
             }
             let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
             assert!(counts.len() == 1_000 && *least > 120 && *most < 270, "{least} to {most} of 192");

@@ -10,7 +10,7 @@ use crate::cpu;
 
 /// A node with processors, and with memory that the process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NumaNode {
     /// Its number in the kernel.
     pub number: usize,
     /// Its processors, in ascending order.
@@ -20,8 +20,8 @@ pub struct Node {
 /// The nodes that have processors and whose memory the process may use, in ascending order, as they were when first asked
 /// for. At most one, or none, on a kernel without memory nodes. Nodes with memory alone are left out: it is that of a
 /// device or of an extension, and slower from every processor.
-pub fn nodes() -> &'static [Node] {
-    static NODES: OnceLock<Vec<Node>> = OnceLock::new();
+pub fn nodes() -> &'static [NumaNode] {
+    static NODES: OnceLock<Vec<NumaNode>> = OnceLock::new();
     NODES.get_or_init(read)
 }
 
@@ -68,14 +68,14 @@ pub(crate) fn prefer(start: usize, length: usize, node: usize) -> io::Result<()>
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn read() -> Vec<Node> {
+fn read() -> Vec<NumaNode> {
     let folder = "/sys/devices/system/node";
     let list = |path: String| std::fs::read_to_string(path).map(|text| parse_list(&text)).unwrap_or_default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:")).map(parse_list);
     let is_allowed = |node: &usize| allowed.as_ref().is_none_or(|allowed| allowed.contains(node));
     let present = list(format!("{folder}/has_memory"));
-    let node = |number| Node { number, cpus: list(format!("{folder}/node{number}/cpulist")) };
+    let node = |number| NumaNode { number, cpus: list(format!("{folder}/node{number}/cpulist")) };
     present.into_iter().filter(is_allowed).map(node).filter(|node| !node.cpus.is_empty()).collect()
 }
 

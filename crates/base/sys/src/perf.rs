@@ -161,13 +161,13 @@ impl Counter {
     ///
     /// # Errors
     /// Those of `read(2)`, such as `ENOSPC` if there are more counters.
-    pub fn read(&self, samples: &mut [Sample]) -> io::Result<usize> {
+    pub fn read(&self, samples: &mut [CounterSample]) -> io::Result<usize> {
         let mut bytes = [0u8; 8 * (3 + MAX_GROUP_EVENTS)];
         let got = rustix::io::read(&self.descriptor, &mut bytes)?;
         let mut words =
             bytes[..got].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
         let (Some(_), Some(enabled), Some(running)) = (words.next(), words.next(), words.next()) else { return Ok(0) };
-        let counts = samples.iter_mut().zip(words).map(|(sample, count)| *sample = Sample { count, enabled, running });
+        let counts = samples.iter_mut().zip(words).map(|(sample, count)| *sample = CounterSample { count, enabled, running });
         Ok(counts.count())
     }
 
@@ -190,7 +190,7 @@ fn modes(what: &EventSpec) -> u64 {
 
 /// A count, and how long it was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct CounterSample {
     /// Number of events while the event was counted.
     pub count: u64,
     /// Time for which the counter was enabled, in nanoseconds.
@@ -244,7 +244,7 @@ impl CounterPage {
     ///
     /// Reads again if the kernel has changed the page meanwhile. A counter without a register has counted `offset`.
     #[inline]
-    pub fn sample(&self, register: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> Sample {
+    pub fn sample(&self, register: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> CounterSample {
         loop {
             let lock = self.lock.load(Acquire);
             let mut enabled = self.time_enabled.load(Relaxed);
@@ -263,7 +263,7 @@ impl CounterPage {
             // The reads above stay before the second read of the lock.
             fence(Acquire);
             if self.lock.load(Relaxed) == lock && lock.is_multiple_of(2) {
-                return Sample { count, enabled, running };
+                return CounterSample { count, enabled, running };
             }
             std::hint::spin_loop();
         }
@@ -312,7 +312,7 @@ impl Page {
     /// Only for a counter that [`Page::can_sample`]; any other is read as of the kernel's last update. Hot: about 30
     /// clocks.
     #[inline]
-    pub fn sample(&self) -> Sample {
+    pub fn sample(&self) -> CounterSample {
         // SAFETY: this page is mapped, and the function is only called after the page has allowed RDPMC.
         self.content().sample(|number| unsafe { read_register(number) }, crate::clock::raw_tsc)
     }
@@ -376,7 +376,7 @@ mod tests {
             (1 << 48) - 10
         };
         let sample = page.sample(register, || unreachable!("nothing shares the register"));
-        assert_eq!(sample, Sample { count: 990, enabled: 50, running: 50 });
+        assert_eq!(sample, CounterSample { count: 990, enabled: 50, running: 50 });
         page.index.store(0, Relaxed);
         assert_eq!(page.sample(|_| unreachable!("it is on no register"), || 0).count, 1_000);
     }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// One signal of the process, and its previous handler.
-pub struct Chain {
+pub struct HandlerChain {
     signal: libc::c_int,
     handler: Handler,
     installing: Mutex<()>,
@@ -23,13 +23,13 @@ unsafe impl Send for Previous {}
 // SAFETY: as above, and it is never changed.
 unsafe impl Sync for Previous {}
 
-impl Chain {
+impl HandlerChain {
     /// A chain that is not installed yet.
     ///
     /// # Safety
     /// The handler does only what a signal handler may do, whatever it interrupts.
-    pub const unsafe fn new(signal: libc::c_int, handler: Handler) -> Chain {
-        Chain { signal, handler, installing: Mutex::new(()), previous: OnceLock::new() }
+    pub const unsafe fn new(signal: libc::c_int, handler: Handler) -> HandlerChain {
+        HandlerChain { signal, handler, installing: Mutex::new(()), previous: OnceLock::new() }
     }
 
     /// Whether a signal has no handler and is not ignored. False for one that cannot have a handler.
@@ -95,7 +95,7 @@ impl Chain {
         }
         // A signal that does not recur, and that the previous handler left to the default, has to be raised. It arrives
         // when this handler returns.
-        if !recurs && Chain::is_free(signal) {
+        if !recurs && HandlerChain::is_free(signal) {
             // SAFETY: raise() may be called in a handler.
             unsafe { libc::raise(signal) };
         }
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn the_previous_handler_is_called_with_its_arguments() {
         // SAFETY: the handlers add to numbers and pass the signal on.
-        static FIRST: Chain = unsafe { Chain::new(libc::SIGUSR1, on_first) };
+        static FIRST: HandlerChain = unsafe { HandlerChain::new(libc::SIGUSR1, on_first) };
         // SAFETY: as above.
-        static SECOND: Chain = unsafe { Chain::new(libc::SIGUSR1, on_second) };
+        static SECOND: HandlerChain = unsafe { HandlerChain::new(libc::SIGUSR1, on_second) };
         static PLAIN: AtomicUsize = AtomicUsize::new(0);
         static CALLED: AtomicUsize = AtomicUsize::new(0);
         extern "C" fn plain(signal: libc::c_int) {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_ignored_signal_stays_ignored() {
         // SAFETY: as above.
-        static CHAIN: Chain = unsafe { Chain::new(libc::SIGUSR2, on_signal) };
+        static CHAIN: HandlerChain = unsafe { HandlerChain::new(libc::SIGUSR2, on_signal) };
         static CALLED: AtomicUsize = AtomicUsize::new(0);
         extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
             CALLED.fetch_add(1, Relaxed);

@@ -9,15 +9,15 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 /// An event that one thread raises and another sleeps on (an `eventfd`). It belongs to this process: an event that
 /// another process has is raised by a `Notifier` of `bellows-ipc` and slept on as a [`PeerEvent`].
-pub struct Event {
+pub struct WakeEvent {
     descriptor: OwnedFd,
 }
 
-impl Event {
+impl WakeEvent {
     /// # Errors
     /// `EMFILE` or `ENFILE` if the process or the system has no free descriptor.
-    pub fn new() -> io::Result<Event> {
-        Ok(Event { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    pub fn new() -> io::Result<WakeEvent> {
+        Ok(WakeEvent { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
     /// Raises the event: wakes the sleeper, or the next one.
@@ -33,7 +33,7 @@ impl Event {
     }
 }
 
-impl AsFd for Event {
+impl AsFd for WakeEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -161,14 +161,14 @@ mod tests {
 
     #[test]
     fn an_event_raised_on_another_thread_ends_the_sleep() {
-        let event = Arc::new(Event::new().unwrap());
+        let event = Arc::new(WakeEvent::new().unwrap());
         let raiser = Arc::clone(&event);
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
             raiser.raise();
         });
         let start = Instant::now();
-        let other = Event::new().unwrap();
+        let other = WakeEvent::new().unwrap();
         let readable = sleep_until_readable(&[other.as_fd(), event.as_fd()], Some(Duration::from_secs(10))).unwrap();
         assert_eq!(readable, [false, true]);
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_event_of_another_process_wakes_once_for_each_time_that_it_was_raised() {
-        let theirs = Event::new().unwrap();
+        let theirs = WakeEvent::new().unwrap();
         let event = PeerEvent::new(theirs.descriptor.try_clone().unwrap()).unwrap();
         event.clear();
         assert!(!is_raised(&event));

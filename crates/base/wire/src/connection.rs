@@ -24,14 +24,14 @@ pub struct Member {
     /// Whether the first end of the key sent the packet.
     pub is_from_first: bool,
     /// The protocol, and what it says about the connection.
-    pub kind: Kind,
+    pub kind: ConnectionKind,
     /// Whether the packet is an ICMP error about a packet of the connection.
     pub is_error: bool,
 }
 
 /// A kind of connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConnectionKind {
     /// TCP, with the [flags](crate::tcp::flags) of the segment; zero if they were cut from a packet inside an error.
     Tcp(u8),
     /// UDP.
@@ -127,8 +127,8 @@ pub fn of_usual_frame(frame: &[u8]) -> Option<Member> {
     }
     let protocol = IpProtocol(header[23]);
     let kind = match protocol {
-        IpProtocol::TCP => Kind::Tcp(*payload.get(tcp::field::FLAGS.start)?),
-        IpProtocol::UDP => Kind::Udp,
+        IpProtocol::TCP => ConnectionKind::Tcp(*payload.get(tcp::field::FLAGS.start)?),
+        IpProtocol::UDP => ConnectionKind::Udp,
         _ => return None,
     };
     let end = |address: usize, port: usize| {
@@ -211,7 +211,7 @@ impl Ip<'_> {
         match self.protocol {
             IpProtocol::TCP => {
                 let (ports, flags) = (self.ports()?, *self.payload.get(tcp::field::FLAGS.start)?);
-                Some(self.between(ports, Kind::Tcp(flags)))
+                Some(self.between(ports, ConnectionKind::Tcp(flags)))
             }
             IpProtocol::ICMP if !self.is_v6 => self.echo().or_else(|| self.error()),
             IpProtocol::ICMPV6 if self.is_v6 => self.echo().or_else(|| self.error()),
@@ -223,8 +223,8 @@ impl Ip<'_> {
     #[inline(always)]
     fn plain(&self) -> Option<Member> {
         match self.protocol {
-            IpProtocol::UDP => Some(self.between(self.ports()?, Kind::Udp)),
-            IpProtocol::SCTP => Some(self.between(self.ports()?, Kind::Other)),
+            IpProtocol::UDP => Some(self.between(self.ports()?, ConnectionKind::Udp)),
+            IpProtocol::SCTP => Some(self.between(self.ports()?, ConnectionKind::Other)),
             // What the headers carry is unknown.
             IpProtocol::IPV6_HOP_BY_HOP
             | IpProtocol::IPV6_ROUTE
@@ -232,7 +232,7 @@ impl Ip<'_> {
             | IpProtocol::IPV6_DESTINATION
             | IpProtocol::ICMP
             | IpProtocol::ICMPV6 => None,
-            _ => Some(self.between([0; 2], Kind::Other)),
+            _ => Some(self.between([0; 2], ConnectionKind::Other)),
         }
     }
 
@@ -245,7 +245,7 @@ impl Ip<'_> {
 
     /// A packet of a connection whose lower end is the first.
     #[inline(always)]
-    fn between(&self, [src_port, dst_port]: [u16; 2], kind: Kind) -> Member {
+    fn between(&self, [src_port, dst_port]: [u16; 2], kind: ConnectionKind) -> Member {
         let (src, dst) = (End { address: self.src, port: src_port }, End { address: self.dst, port: dst_port });
         let is_from_first = src <= dst;
         let (first, second) = if is_from_first { (src, dst) } else { (dst, src) };
@@ -270,7 +270,7 @@ impl Ip<'_> {
         let [src, dst] = [self.src, self.dst].map(|address| End { address, port });
         let (first, second) = if is_request { (src, dst) } else { (dst, src) };
         let key = Key::new(first, second, self.protocol, self.vlans, self.is_v6);
-        Some(Member { key, is_from_first: is_request, kind: Kind::Echo, is_error: false })
+        Some(Member { key, is_from_first: is_request, kind: ConnectionKind::Echo, is_error: false })
     }
 
     /// An error about a packet that its receiver sent. At least 8 bytes behind the IP header are quoted (RFC 792).
@@ -287,7 +287,7 @@ impl Ip<'_> {
         let quoted = ip(&self.payload[message.len()..], self.vlans)
             .filter(|quoted| is_error && quoted.is_v6 == self.is_v6 && quoted.src == self.dst)?;
         let member = match quoted.protocol {
-            IpProtocol::TCP => Some(quoted.between(quoted.ports()?, Kind::Tcp(0))),
+            IpProtocol::TCP => Some(quoted.between(quoted.ports()?, ConnectionKind::Tcp(0))),
             IpProtocol::ICMP | IpProtocol::ICMPV6 => quoted.echo(),
             _ => quoted.plain(),
         };

@@ -3,7 +3,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::ndp::Draft;
+use crate::ndp::MessageDraft;
 use crate::view::{Error, expect, need};
 
 /// Message types (RFC 2710, section 3.1; RFC 3810, section 5).
@@ -122,9 +122,9 @@ fn delay(code: u16) -> u32 {
     }
 }
 
-impl Draft {
+impl MessageDraft {
     /// Adds a record of a report of version 2 (RFC 3810, section 5.2).
-    pub fn put_record(&mut self, kind: u8, group: Ipv6Addr, sources: &[Ipv6Addr]) -> &mut Draft {
+    pub fn put_record(&mut self, kind: u8, group: Ipv6Addr, sources: &[Ipv6Addr]) -> &mut MessageDraft {
         let [high, low] = (sources.len() as u16).to_be_bytes();
         self.put(&[kind, 0, high, low]).put(&group.octets());
         sources.iter().for_each(|source| _ = self.put(&source.octets()));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn records_are_laid_out_as_the_rfc_draws_them() {
         let (group, source) = ("ff02::2".parse().unwrap(), "fe80::9".parse().unwrap());
-        let mut draft = Draft::new(message_type::REPORT, 1);
+        let mut draft = MessageDraft::new(message_type::REPORT, 1);
         draft.put_record(record_type::IS_INCLUDE, group, &[source]);
         let bytes = draft.finish(&crate::IpPair::V6 { src: source, dst: REPORTS });
         assert_eq!((&bytes[4..12], bytes.len()), (&[0, 0, 0, 1, 1, 0, 0, 1][..], 44));

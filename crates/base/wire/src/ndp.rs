@@ -156,22 +156,22 @@ pub const MAX_DRAFT: usize = 1280 - 40;
 
 /// A message that is being written.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct MessageDraft {
     bytes: [u8; MAX_DRAFT],
     length: usize,
 }
 
-impl Draft {
+impl MessageDraft {
     /// A message of a type, with the word behind its checksum.
-    pub fn new(kind: u8, word: u32) -> Draft {
-        let mut draft = Draft { bytes: [0; MAX_DRAFT], length: 8 };
+    pub fn new(kind: u8, word: u32) -> MessageDraft {
+        let mut draft = MessageDraft { bytes: [0; MAX_DRAFT], length: 8 };
         draft.bytes[0] = kind;
         draft.bytes[4..8].copy_from_slice(&word.to_be_bytes());
         draft
     }
 
     /// Adds bytes, unless they do not fit. Messages and options consist of whole units of 8 bytes.
-    pub fn put(&mut self, bytes: &[u8]) -> &mut Draft {
+    pub fn put(&mut self, bytes: &[u8]) -> &mut MessageDraft {
         if let Some(room) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
             room.copy_from_slice(bytes);
             self.length += bytes.len();
@@ -180,20 +180,20 @@ impl Draft {
     }
 
     /// Adds an option with an Ethernet address.
-    pub fn put_link_layer(&mut self, kind: u8, mac: MacAddr) -> &mut Draft {
+    pub fn put_link_layer(&mut self, kind: u8, mac: MacAddr) -> &mut MessageDraft {
         let mut option = [kind, 1, 0, 0, 0, 0, 0, 0];
         option[2..].copy_from_slice(&mac.0);
         self.put(&option)
     }
 
     /// Adds the MTU of the link (RFC 4861, section 4.6.4).
-    pub fn put_mtu(&mut self, mtu: u16) -> &mut Draft {
+    pub fn put_mtu(&mut self, mtu: u16) -> &mut MessageDraft {
         let [high, low] = mtu.to_be_bytes();
         self.put(&[option_type::MTU, 1, 0, 0, 0, 0, high, low])
     }
 
     /// Adds a prefix (RFC 4861, section 4.6.2).
-    pub fn put_prefix(&mut self, prefix: &PrefixOption) -> &mut Draft {
+    pub fn put_prefix(&mut self, prefix: &PrefixOption) -> &mut MessageDraft {
         let mut option = [0; 32];
         option[..3].copy_from_slice(&[option_type::PREFIX, 4, prefix.length]);
         option[3] = u8::from(prefix.on_link) << 7 | u8::from(prefix.autonomous) << 6;
@@ -270,7 +270,7 @@ mod tests {
     fn what_is_written_is_read() {
         let addresses = IpPair::V6 { src: link_local(MAC), dst: ALL_NODES };
         let target: Ipv6Addr = "2001:db8::7".parse().unwrap();
-        let mut draft = Draft::new(message_type::NEIGHBOUR_ADVERTISEMENT, flag::ROUTER | flag::OVERRIDE);
+        let mut draft = MessageDraft::new(message_type::NEIGHBOUR_ADVERTISEMENT, flag::ROUTER | flag::OVERRIDE);
         draft.put(&target.octets()).put_link_layer(option_type::TARGET_LINK_LAYER, MAC);
         let bytes = draft.finish(&addresses);
         let sum = addresses.pseudo_header(crate::IpProtocol::ICMPV6, bytes.len()).add_bytes(bytes);
@@ -291,7 +291,7 @@ mod tests {
             valid: u32::MAX,
             preferred: 0x0102_0304,
         };
-        let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0x4080_0708);
+        let mut draft = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, 0x4080_0708);
         draft.put(&[0; 8]).put_mtu(1400).put_prefix(&prefix);
         let bytes = draft.finish(&IpPair::V6 { src: link_local(MAC), dst: ALL_NODES });
         assert_eq!((&bytes[4..8], &bytes[16..24]), (&[0x40, 0x80, 7, 8][..], &[5, 1, 0, 0, 0, 0, 5, 0x78][..]));
@@ -309,7 +309,7 @@ mod tests {
             let bits = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
             let prefix =
                 PrefixOption { prefix: (all & bits).into(), length, on_link, autonomous, valid: 7, preferred: 5 };
-            let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0);
+            let mut draft = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, 0);
             draft.put(&[0; 8]).put_prefix(&prefix);
             let bytes = draft.finish(&IpPair::V6 { src: ALL_NODES, dst: ALL_NODES }).to_vec();
             assert_eq!(PrefixOption::read(&bytes[16..]), Some(prefix));
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_draft_takes_no_more_than_fits() {
-        let mut draft = Draft::new(message_type::REDIRECT, 0);
+        let mut draft = MessageDraft::new(message_type::REDIRECT, 0);
         (0..200).for_each(|_| _ = draft.put(&[1; 32]));
         let length = draft.finish(&IpPair::V6 { src: ALL_NODES, dst: ALL_NODES }).len();
         assert!(length <= MAX_DRAFT && length > MAX_DRAFT - 32);

@@ -208,7 +208,7 @@ pub const MAX_SEGMENTS: usize = 1_024;
 
 /// The declared type of a GSO packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum GsoKind {
     /// TCP over IPv4.
     Tcp4,
     /// TCP over IPv6.
@@ -231,7 +231,7 @@ pub struct GsoPacket<'a> {
     headers: &'a [u8],
     /// The bytes of the stream.
     payload: &'a [u8],
-    kind: Kind,
+    kind: GsoKind,
     ip_at: usize,
     tcp_at: usize,
     segment_size: usize,
@@ -251,17 +251,17 @@ impl<'a> GsoPacket<'a> {
     /// If the frame is not TCP of this type, or is truncated or malformed; if its headers are longer than
     /// [`MAX_HEADER_LEN`], or its segments smaller than [`MIN_SEGMENT_SIZE`] or more than [`MAX_SEGMENTS`]. Fragments,
     /// and packets whose segments would each need an authentication header, cannot be segmented.
-    pub fn new(frame: &'a [u8], kind: Kind, segment_size: u16) -> Result<Self, Error> {
+    pub fn new(frame: &'a [u8], kind: GsoKind, segment_size: u16) -> Result<Self, Error> {
         let (ether_type, packet) = ethernet::skip_vlan_tags(frame)?;
         let ip_at = frame.len() - packet.len();
         let (wanted, must) = match kind {
-            Kind::Tcp4 => (EtherType::IPV4, "0x0800 (IPv4), as the offload says"),
-            Kind::Tcp6 => (EtherType::IPV6, "0x86dd (IPv6), as the offload says"),
+            GsoKind::Tcp4 => (EtherType::IPV4, "0x0800 (IPv4), as the offload says"),
+            GsoKind::Tcp6 => (EtherType::IPV6, "0x86dd (IPv6), as the offload says"),
         };
         expect(ether_type == wanted, "Ethernet", "type", ether_type.0, must)?;
         let carried = match kind {
-            Kind::Tcp4 => Carried::by_ipv4(packet)?,
-            Kind::Tcp6 => Carried::by_ipv6(packet)?,
+            GsoKind::Tcp4 => Carried::by_ipv4(packet)?,
+            GsoKind::Tcp6 => Carried::by_ipv6(packet)?,
         };
         let protocol = carried.protocol;
         expect(protocol == IpProtocol::TCP, "IP", "protocol", protocol.0, "6 (TCP), for only TCP is cut")?;
@@ -472,8 +472,8 @@ impl<'a> Segment<'a> {
         // own header in it, so with the header the packet can be longer than 65,535 bytes.
         let ip_len = self.len() - whole.ip_at;
         match whole.kind {
-            Kind::Tcp4 => self.patch_ipv4(ip, ip_len as u16),
-            Kind::Tcp6 => put(ip, ipv6::field::PAYLOAD_LEN, (ip_len - ipv6::field::HEADER_LEN) as u16),
+            GsoKind::Tcp4 => self.patch_ipv4(ip, ip_len as u16),
+            GsoKind::Tcp6 => put(ip, ipv6::field::PAYLOAD_LEN, (ip_len - ipv6::field::HEADER_LEN) as u16),
         }
     }
 

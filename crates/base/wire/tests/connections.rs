@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bellows_wire::connection::{Kind, Member, of_frame, of_ip, of_payload, of_usual_frame};
+use bellows_wire::connection::{ConnectionKind, Member, of_frame, of_ip, of_payload, of_usual_frame};
 use bellows_wire::{EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, MacAddr};
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn of(packet: &[u8]) -> Member {
 fn both_directions_have_one_key() {
     for ends in [V4, V6] {
         for (protocol, kind) in
-            [(IpProtocol::TCP, Kind::Tcp(0x12)), (IpProtocol::UDP, Kind::Udp), (IpProtocol::SCTP, Kind::Other)]
+            [(IpProtocol::TCP, ConnectionKind::Tcp(0x12)), (IpProtocol::UDP, ConnectionKind::Udp), (IpProtocol::SCTP, ConnectionKind::Other)]
         {
             let there = of(&ip(ends, protocol, &ports(1000, 80, 0x12)));
             let here = of(&ip(back(ends), protocol, &ports(80, 1000, 0x12)));
@@ -74,7 +74,7 @@ fn both_directions_have_one_key() {
             }
         }
         let gre = of(&ip(ends, IpProtocol::GRE, &[0; 8]));
-        assert_eq!((gre.key, gre.kind), (of(&ip(back(ends), IpProtocol::GRE, &[1; 8])).key, Kind::Other));
+        assert_eq!((gre.key, gre.kind), (of(&ip(back(ends), IpProtocol::GRE, &[1; 8])).key, ConnectionKind::Other));
     }
     // A host that talks to itself, by two ports.
     let own = ["192.0.2.1"; 2];
@@ -92,7 +92,7 @@ fn an_echo_belongs_to_the_end_that_requests() {
     for (ends, protocol, request, reply) in [(V4, IpProtocol::ICMP, 8, 0), (V6, IpProtocol::ICMPV6, 128, 129)] {
         let asked = of(&ip(ends, protocol, &echo(request, 77)));
         let answered = of(&ip(back(ends), protocol, &echo(reply, 77)));
-        assert_eq!((asked.key, asked.kind, asked.is_from_first), (answered.key, Kind::Echo, true));
+        assert_eq!((asked.key, asked.kind, asked.is_from_first), (answered.key, ConnectionKind::Echo, true));
         assert!(!answered.is_from_first);
         assert_ne!(of(&ip(back(ends), protocol, &echo(request, 77))).key, asked.key, "a request of the other end");
         assert_ne!(of(&ip(ends, protocol, &echo(request, 78))).key, asked.key);
@@ -222,7 +222,7 @@ proptest! {
         }
         let (usual, of) = (of_usual_frame(&bytes), of_frame(&bytes));
         prop_assert!(usual.is_none() || usual == of, "{:?} {:?}", usual, of);
-        let is_known = of.is_some_and(|of| matches!(of.kind, Kind::Tcp(_) | Kind::Udp) && !of.is_error);
+        let is_known = of.is_some_and(|of| matches!(of.kind, ConnectionKind::Tcp(_) | ConnectionKind::Udp) && !of.is_error);
         if is_usual && is_known && bytes[12..15] == [0x08, 0x00, 0x45] {
             prop_assert_eq!(usual, of);
         }

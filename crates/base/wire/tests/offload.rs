@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bellows_capture::{LinkType, Reader};
 use bellows_testkit::captures;
 use bellows_wire::offload::{
-    Checksums, GsoPacket, Kind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, Transport, finish_checksum,
+    Checksums, GsoPacket, GsoKind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, Transport, finish_checksum,
 };
 use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 struct Parts {
     /// Addresses, VLAN tags, and the EtherType.
     link: Vec<u8>,
-    kind: Kind,
+    kind: GsoKind,
     /// With options or extension headers.
     ip: Vec<u8>,
     /// The addresses of the pseudo-header.
@@ -37,11 +37,11 @@ impl Parts {
         let mut packet = [&self.ip, &segment[..]].concat();
         let length = packet.len();
         match self.kind {
-            Kind::Tcp4 => {
+            GsoKind::Tcp4 => {
                 packet[2..4].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
                 Ipv4Packet::new_checked(&mut packet).unwrap().fill_checksum();
             }
-            Kind::Tcp6 => packet[4..6].copy_from_slice(&u16::try_from(length - 40).unwrap().to_be_bytes()),
+            GsoKind::Tcp6 => packet[4..6].copy_from_slice(&u16::try_from(length - 40).unwrap().to_be_bytes()),
         }
         [&self.link, &packet[..]].concat()
     }
@@ -50,10 +50,10 @@ impl Parts {
     fn become_udp(&mut self) {
         self.tcp.truncate(8);
         match self.kind {
-            Kind::Tcp4 => self.ip[9] = 17,
+            GsoKind::Tcp4 => self.ip[9] = 17,
             // Without extension headers the main header gives the next protocol, with them the last one does.
-            Kind::Tcp6 if self.ip.len() == 40 => self.ip[6] = 17,
-            Kind::Tcp6 => {
+            GsoKind::Tcp6 if self.ip.len() == 40 => self.ip[6] = 17,
+            GsoKind::Tcp6 => {
                 let last = self.ip.len() - 24;
                 self.ip[last] = 17;
             }
@@ -79,7 +79,7 @@ impl Parts {
             if index < last {
                 tcp.set_flags(tcp.flags() & !(FIN | PSH));
             }
-            if self.kind == Kind::Tcp4 {
+            if self.kind == GsoKind::Tcp4 {
                 let identification = u16::from_be_bytes([self.ip[4], self.ip[5]]).wrapping_add(index as u16);
                 parts.ip[4..6].copy_from_slice(&identification.to_be_bytes());
             }
@@ -159,8 +159,8 @@ fn parts() -> impl Strategy<Value = Parts> {
             };
             (0..length).map(|_| next()).collect::<Vec<u8>>()
         });
-    let v4 = (link(EtherType::IPV4), ipv4_header(), Just(Kind::Tcp4));
-    let v6 = (link(EtherType::IPV6), ipv6_header(), Just(Kind::Tcp6));
+    let v4 = (link(EtherType::IPV4), ipv4_header(), Just(GsoKind::Tcp4));
+    let v6 = (link(EtherType::IPV6), ipv6_header(), Just(GsoKind::Tcp6));
     (prop_oneof![v4, v6], tcp_header(), payload).prop_map(|((link, (ip, addresses), kind), tcp, payload)| Parts {
         link,
         kind,
@@ -185,7 +185,7 @@ fn written(whole: &GsoPacket, checksums: Checksums) -> Vec<Vec<u8>> {
 }
 
 /// Reassembles segments.
-fn joined(frames: &[Vec<u8>], whole: &GsoPacket, kind: Kind, addresses: &IpPair) -> Vec<u8> {
+fn joined(frames: &[Vec<u8>], whole: &GsoPacket, kind: GsoKind, addresses: &IpPair) -> Vec<u8> {
     let (first, last) = (&frames[0], &frames[frames.len() - 1]);
     let flags = whole.tcp_start() + 13;
     let mut frame = first.clone();
@@ -196,12 +196,12 @@ fn joined(frames: &[Vec<u8>], whole: &GsoPacket, kind: Kind, addresses: &IpPair)
     let mut tcp = TcpSegment::new_checked(&mut frame[whole.tcp_start()..]).unwrap();
     tcp.fill_checksum(addresses);
     match kind {
-        Kind::Tcp4 => {
+        GsoKind::Tcp4 => {
             let mut ip = Ipv4Packet::new_checked(&mut frame[packet..]).unwrap();
             ip.set_total_len(length as u16);
             ip.fill_checksum();
         }
-        Kind::Tcp6 => {
+        GsoKind::Tcp6 => {
             Ipv6Packet::new_checked(&mut frame[packet..]).unwrap().set_payload_len((length - 40) as u16);
         }
     }
@@ -359,7 +359,7 @@ proptest! {
             prop_assert!(found.end() <= frame.len());
             prop_assert!(found.finish(&mut frame.clone()).is_ok());
         }
-        for kind in [Kind::Tcp4, Kind::Tcp6] {
+        for kind in [GsoKind::Tcp4, GsoKind::Tcp6] {
             if let Ok(whole) = GsoPacket::new(&frame, kind, size) {
                 let found = found.as_ref().unwrap();
                 let of_whole = (whole.tcp_start(), 16, whole.len());
@@ -395,7 +395,7 @@ fn plain(payload: usize) -> Parts {
     ip[9] = 6;
     ip[12..].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 1]);
     let link = [&[2; 12][..], &[8, 0]].concat();
-    Parts { link, kind: Kind::Tcp4, ip, addresses, tcp, payload: vec![1; payload] }
+    Parts { link, kind: GsoKind::Tcp4, ip, addresses, tcp, payload: vec![1; payload] }
 }
 
 #[test]
@@ -407,22 +407,22 @@ fn frames_that_cannot_be_segmented_are_rejected_by_field() {
         GsoPacket::new(&frame, kind, size).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let nothing = |_: &mut Vec<u8>| ();
-    assert_eq!(refused(Kind::Tcp4, 48, &nothing), "");
+    assert_eq!(refused(GsoKind::Tcp4, 48, &nothing), "");
     let size = "GSO packet: segment size is 47, it must be 48 bytes at least, with TCP's options";
-    assert_eq!(refused(Kind::Tcp4, 47, &nothing), size);
-    assert_eq!(refused(Kind::Tcp4, 7, &|frame| frame[46] = 0xf0), size.replace("47", "7"), "40 bytes are options");
-    assert_eq!(refused(Kind::Tcp4, 8, &|frame| frame[46] = 0xf0), "");
-    assert!(refused(Kind::Tcp4, 0, &nothing).starts_with("GSO packet: segment size is 0, it must be"));
-    assert!(refused(Kind::Tcp6, 48, &nothing).starts_with("Ethernet: type is 2048, it must be 0x86dd"));
-    assert!(refused(Kind::Tcp4, 48, &|frame| frame[23] = 17).starts_with("IP: protocol is 17, it must be 6 (TCP)"));
-    assert!(refused(Kind::Tcp4, 48, &|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
-    assert!(refused(Kind::Tcp4, 48, &|frame| frame[46] = 0x40).starts_with("TCP: header length is 16"));
-    assert!(refused(Kind::Tcp4, 48, &|frame| frame.truncate(60)).starts_with("IPv4: 140 bytes are needed, 46 are"));
+    assert_eq!(refused(GsoKind::Tcp4, 47, &nothing), size);
+    assert_eq!(refused(GsoKind::Tcp4, 7, &|frame| frame[46] = 0xf0), size.replace("47", "7"), "40 bytes are options");
+    assert_eq!(refused(GsoKind::Tcp4, 8, &|frame| frame[46] = 0xf0), "");
+    assert!(refused(GsoKind::Tcp4, 0, &nothing).starts_with("GSO packet: segment size is 0, it must be"));
+    assert!(refused(GsoKind::Tcp6, 48, &nothing).starts_with("Ethernet: type is 2048, it must be 0x86dd"));
+    assert!(refused(GsoKind::Tcp4, 48, &|frame| frame[23] = 17).starts_with("IP: protocol is 17, it must be 6 (TCP)"));
+    assert!(refused(GsoKind::Tcp4, 48, &|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
+    assert!(refused(GsoKind::Tcp4, 48, &|frame| frame[46] = 0x40).starts_with("TCP: header length is 16"));
+    assert!(refused(GsoKind::Tcp4, 48, &|frame| frame.truncate(60)).starts_with("IPv4: 140 bytes are needed, 46 are"));
 
     let longest = plain(MAX_SEGMENTS * 48);
-    assert_eq!(GsoPacket::new(&longest.frame(&longest.payload), Kind::Tcp4, 48).unwrap().count(), MAX_SEGMENTS);
+    assert_eq!(GsoPacket::new(&longest.frame(&longest.payload), GsoKind::Tcp4, 48).unwrap().count(), MAX_SEGMENTS);
     let longer = plain(MAX_SEGMENTS * 48 + 1);
-    let error = GsoPacket::new(&longer.frame(&longer.payload), Kind::Tcp4, 48).unwrap_err().to_string();
+    let error = GsoPacket::new(&longer.frame(&longer.payload), GsoKind::Tcp4, 48).unwrap_err().to_string();
     assert_eq!(error, "GSO packet: the number of segments is 1025, it must be 1,024 at most");
     // 14 bytes of Ethernet, 40 of IPv6, 20 of TCP, and extension headers up to the limit and beyond it.
     let with_extensions = |length: usize| {
@@ -433,8 +433,8 @@ fn frames_that_cannot_be_segmented_are_rejected_by_field() {
         packet[40 + length + 12] = 0x50;
         [&[2; 12][..], &[0x86, 0xdd], &packet].concat()
     };
-    assert_eq!(GsoPacket::new(&with_extensions(176), Kind::Tcp6, 48).unwrap().header_len(), 250);
-    let error = GsoPacket::new(&with_extensions(184), Kind::Tcp6, 48).unwrap_err().to_string();
+    assert_eq!(GsoPacket::new(&with_extensions(176), GsoKind::Tcp6, 48).unwrap().header_len(), 250);
+    let error = GsoPacket::new(&with_extensions(184), GsoKind::Tcp6, 48).unwrap_err().to_string();
     assert_eq!(error, "GSO packet: header length is 258, it must be 256 bytes at most");
 }
 
@@ -443,11 +443,11 @@ fn a_segment_as_long_as_an_ipv6_packet_can_be_has_the_right_length() {
     for payload in (65_400..=65_515).chain([0, 1]) {
         let mut parts = plain(payload);
         let (src, dst) = ([1; 16], [2; 16]);
-        (parts.kind, parts.addresses) = (Kind::Tcp6, IpPair::V6 { src: src.into(), dst: dst.into() });
+        (parts.kind, parts.addresses) = (GsoKind::Tcp6, IpPair::V6 { src: src.into(), dst: dst.into() });
         parts.link[12..].copy_from_slice(&[0x86, 0xdd]);
         parts.ip = [&[0x60, 0, 0, 0, 0, 0, 6, 64][..], &src, &dst].concat();
         let frame = parts.frame(&parts.payload);
-        let whole = GsoPacket::new(&frame, Kind::Tcp6, u16::MAX).unwrap();
+        let whole = GsoPacket::new(&frame, GsoKind::Tcp6, u16::MAX).unwrap();
         assert_eq!(written(&whole, Checksums::Whole), [frame]);
     }
 }
@@ -505,7 +505,7 @@ fn ipv6_headers_that_forbid_segmentation_are_rejected_by_field() {
         let mut packet = [&[0x60, 0, 0, 0, 0, 44, next, 64][..], &[1; 32], &extension, &[0; 20]].concat();
         packet[40 + 24 + 12] = 0x50;
         let frame = [&[2; 12][..], &[0x86, 0xdd], &packet].concat();
-        GsoPacket::new(&frame, Kind::Tcp6, 48).err().map(|error| error.to_string()).unwrap_or_default()
+        GsoPacket::new(&frame, GsoKind::Tcp6, 48).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let extension = |start: [u8; 4]| {
         let mut extension = [0; 24];
@@ -545,15 +545,15 @@ fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
             if reader.interfaces()[interface].link_type != LinkType::ETHERNET {
                 break;
             }
-            for (kind, size) in [Kind::Tcp4, Kind::Tcp6].into_iter().flat_map(|kind| [(kind, 48), (kind, 1_448)]) {
+            for (kind, size) in [GsoKind::Tcp4, GsoKind::Tcp6].into_iter().flat_map(|kind| [(kind, 48), (kind, 1_448)]) {
                 let Ok(whole) = GsoPacket::new(&frame, kind, size) else { continue };
                 let frames = written(&whole, Checksums::Whole);
                 for segment in &frames {
                     assert_eq!(verify_checksums(segment).map(|verified| verified.upper), Ok(Some(Layer::Tcp)));
                 }
                 let upper_layer = match kind {
-                    Kind::Tcp4 => Ipv4Packet::new_checked(&frame[whole.tcp_start() - 20..]).map(|ip| ip.addresses()),
-                    Kind::Tcp6 => Ipv6Packet::new_checked(&frame[whole.tcp_start() - 40..]).map(|ip| ip.addresses()),
+                    GsoKind::Tcp4 => Ipv4Packet::new_checked(&frame[whole.tcp_start() - 20..]).map(|ip| ip.addresses()),
+                    GsoKind::Tcp6 => Ipv6Packet::new_checked(&frame[whole.tcp_start() - 40..]).map(|ip| ip.addresses()),
                 };
                 // Headers with options are left to the model's packets.
                 let Ok(addresses) = upper_layer else { continue };
@@ -561,7 +561,7 @@ fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
                     [..whole.header_len() + frames.iter().map(|one| one.len() - whole.header_len()).sum::<usize>()]
                     .to_vec();
                 // Captures contain wrong checksums of both headers, and the sender's own contain partial ones.
-                if kind == Kind::Tcp4 {
+                if kind == GsoKind::Tcp4 {
                     let ip = &mut expected[whole.tcp_start() - 20..];
                     Ipv4Packet::new_checked(ip).unwrap().fill_checksum();
                 }

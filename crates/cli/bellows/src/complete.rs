@@ -26,10 +26,10 @@ const VARIABLE: &str = "BELLOWS_COMPLETE";
 const SHELLS: Shells<'_> = Shells(&[&Bash, &Elvish, &Fish, &Powershell, &Zsh]);
 
 /// A part of `show`, and its description.
-pub type Part = (&'static str, &'static str);
+pub type DescribedPart = (&'static str, &'static str);
 
 /// Answers a shell that requests candidates.
-pub fn answer(definition: &Command, registry: &Registry, parts: &[Part], arguments: &[OsString]) -> Option<ExitCode> {
+pub fn answer(definition: &Command, registry: &Registry, parts: &[DescribedPart], arguments: &[OsString]) -> Option<ExitCode> {
     std::env::var(VARIABLE).ok()?;
     let apps: Vec<(String, String)> = registry.summaries().map(|(name, summary)| (name.to_owned(), summary)).collect();
     let factory = || with_candidates(definition.clone(), &apps, parts);
@@ -65,7 +65,7 @@ fn program(name: &str) -> String {
 }
 
 /// The command line's definition, with candidates for its arguments.
-pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[Part]) -> Command {
+pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[DescribedPart]) -> Command {
     let parts = parts.to_vec();
     let mut types = apps.to_vec();
     let app_types = candidates(move || types.clone());
@@ -174,7 +174,7 @@ fn networks() -> Vec<(String, String)> {
 }
 
 /// The candidates after `show`.
-fn parts_and_networks(parts: &[Part]) -> Vec<(String, String)> {
+fn parts_and_networks(parts: &[DescribedPart]) -> Vec<(String, String)> {
     let parts = parts.iter().map(|(name, what)| ((*name).to_owned(), (*what).to_owned()));
     parts.chain(networks()).collect()
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bellows_events::{Crashed, Draft, EventInfo, Level, NAME_FIELD, Part, TARGET, Writer};
+use bellows_events::{Crashed, Draft, EventInfo, Level, NAME_FIELD, ContentFile, TARGET, Writer};
 use bellows_inspect::events::{CONDITIONS, Condition, crash_before};
 use bellows_observe::RuntimeDir;
 use bellows_sys::{atomic_file, clock};
@@ -97,7 +97,7 @@ pub fn begin(runtime_dir: &RuntimeDir) {
 /// Opens the files of a run. Returns the crash of the last run as well, if it did not end.
 fn open(runtime_dir: &RuntimeDir) -> Result<(Files, Option<Draft>), String> {
     let files = runtime_dir.event_files().map_err(|error| error.to_string())?;
-    let (current, older) = (files.path(Part::Current), files.path(Part::Older));
+    let (current, older) = (files.path(ContentFile::Current), files.path(ContentFile::Older));
     let place = current.display().to_string();
     let opened = Writer::open(current, older, clock::unix_ns());
     let (writer, last) = opened.map_err(|error| format!("{place}: {error}"))?;
@@ -312,7 +312,7 @@ mod tests {
         orders.into_iter().for_each(|order| sender.try_send(order).unwrap());
         drop(sender);
         files.work(&queue);
-        let open = |part: Part| std::fs::File::open(path(if part == Part::Current { "edge" } else { "edge@1" }));
+        let open = |part: ContentFile| std::fs::File::open(path(if part == ContentFile::Current { "edge" } else { "edge@1" }));
         let content = Content::read(open).unwrap();
         let text = |item: Item| match item {
             Item::Event(event) => event.name,

@@ -84,7 +84,7 @@ impl Ask for mac_table::requests::Request {
 }
 
 /// An app or object of a running network that answers requests.
-pub struct Peer {
+pub struct AnsweringApp {
     runtime_dir: RuntimeDir,
     connection: Option<Connection>,
     /// Its name, once it is known.
@@ -95,7 +95,7 @@ pub struct Peer {
 }
 
 /// A routing domain of a running network.
-pub struct Domain(Peer);
+pub struct Domain(AnsweringApp);
 
 /// The arguments that choose a routing domain.
 #[derive(Debug, Args)]
@@ -196,15 +196,15 @@ pub fn take_action(words: &mut Vec<String>, has_file: bool) -> String {
     }
 }
 
-impl Peer {
+impl AnsweringApp {
     /// The one of a name, or the only one of the type.
-    pub fn new(runtime_dir: RuntimeDir, name: Option<&str>, kind: &str) -> Result<Peer, CommandError> {
+    pub fn new(runtime_dir: RuntimeDir, name: Option<&str>, kind: &str) -> Result<AnsweringApp, CommandError> {
         refuse_crashed(&runtime_dir)?;
-        Ok(Peer { runtime_dir, connection: None, name: name.map(str::to_owned), kind: kind.to_owned(), saves: false })
+        Ok(AnsweringApp { runtime_dir, connection: None, name: name.map(str::to_owned), kind: kind.to_owned(), saves: false })
     }
 
     /// All apps and objects of some types.
-    pub fn all(runtime_dir: &RuntimeDir, kinds: &[&str]) -> Result<Vec<Peer>, CommandError> {
+    pub fn all(runtime_dir: &RuntimeDir, kinds: &[&str]) -> Result<Vec<AnsweringApp>, CommandError> {
         refuse_crashed(runtime_dir)?;
         let (apps, objects) = match ask(runtime_dir, &Request::Apps)? {
             Reply::Apps { apps, objects } => (apps, objects),
@@ -213,7 +213,7 @@ impl Peer {
         let apps = apps.into_iter().map(|app| (app.app, app.kind));
         let named = objects.into_iter().map(|object| (object.object, object.kind)).chain(apps);
         let meant = named.filter(|(_, kind)| kinds.contains(&kind.as_str()));
-        meant.map(|(name, kind)| Peer::new(runtime_dir.for_reading(), Some(&name), &kind)).collect()
+        meant.map(|(name, kind)| AnsweringApp::new(runtime_dir.for_reading(), Some(&name), &kind)).collect()
     }
 
     /// Has changes saved, so that they are there again when the network starts.
@@ -257,7 +257,7 @@ impl Peer {
 impl Domain {
     /// The domain of a name, or the only one of the network.
     pub fn new(runtime_dir: RuntimeDir, name: Option<&str>) -> Result<Domain, CommandError> {
-        Ok(Domain(Peer::new(runtime_dir, name, VRF)?))
+        Ok(Domain(AnsweringApp::new(runtime_dir, name, VRF)?))
     }
 
     /// All domains of a network, or the one of a name.
@@ -265,7 +265,7 @@ impl Domain {
         if name.is_some() {
             return Ok(vec![Domain::new(runtime_dir.for_reading(), name)?]);
         }
-        let domains: Vec<Domain> = Peer::all(runtime_dir, &[VRF])?.into_iter().map(Domain).collect();
+        let domains: Vec<Domain> = AnsweringApp::all(runtime_dir, &[VRF])?.into_iter().map(Domain).collect();
         if domains.is_empty() {
             return Err(CommandError::Usage(format!(
                 "`{}` has no routing domain: no object of type `{VRF}`, and no `router`",
@@ -309,7 +309,7 @@ fn refuse_crashed(runtime_dir: &RuntimeDir) -> Result<(), CommandError> {
 
 /// A batch of lines.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct LineBatch {
     /// The lines.
     pub lines: Vec<String>,
     /// The number of each in the file.
@@ -382,8 +382,8 @@ impl Lines {
     }
 
     /// The next lines, those of `leave_out` not among them. `None` at the end.
-    pub fn next_batch(&mut self, leave_out: impl Fn(&str) -> bool) -> Result<Option<Batch>, CommandError> {
-        let mut batch = Batch::default();
+    pub fn next_batch(&mut self, leave_out: impl Fn(&str) -> bool) -> Result<Option<LineBatch>, CommandError> {
+        let mut batch = LineBatch::default();
         let mut bytes = 0;
         while batch.lines.len() < MAX_LINES && bytes < MAX_BATCH {
             let mut line = Vec::new();
@@ -438,7 +438,7 @@ impl Lines {
     }
 
     /// The text of errors in lines of a batch.
-    pub fn render(&self, batch: &Batch, errors: &[LineError]) -> String {
+    pub fn render(&self, batch: &LineBatch, errors: &[LineError]) -> String {
         let one = |error: &LineError| {
             let place = batch.numbers.get(error.index).map_or_else(String::new, u64::to_string);
             render(&format!("{}:{place}: ", self.name), batch.lines.get(error.index).map_or("", |line| line), error)
@@ -464,7 +464,7 @@ pub fn render(place: &str, line: &str, error: &LineError) -> String {
 
 /// Counts of a file of lines.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct LineCounts {
     /// New ones.
     pub added: u64,
     /// Those in the place of others.
@@ -477,7 +477,7 @@ pub struct Counts {
     pub failed: u64,
 }
 
-impl Counts {
+impl LineCounts {
     /// The lines that were carried out.
     pub fn done(&self) -> u64 {
         self.added + self.replaced + self.deleted

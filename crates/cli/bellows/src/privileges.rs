@@ -48,7 +48,7 @@ fn is_permitted(path: &Path, access: Access) -> bool {
 }
 
 /// What a type of app uses of the system that a service is not allowed unless it says so.
-struct Kind {
+struct PrivilegedKind {
     name: &'static str,
     /// Families of sockets.
     families: &'static [&'static str],
@@ -60,17 +60,17 @@ struct Kind {
 }
 
 /// The types of apps that use the system's network. `AF_INET` is for requests about interfaces alone.
-const KINDS: &[Kind] = &[
-    Kind { name: "af-xdp", families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true },
-    Kind {
+const KINDS: &[PrivilegedKind] = &[
+    PrivilegedKind { name: "af-xdp", families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true },
+    PrivilegedKind {
         name: "raw-socket",
         families: &["AF_INET", "AF_NETLINK", "AF_PACKET"],
         calls: &[],
         devices: &[],
         locks: false,
     },
-    Kind { name: "tap", families: &["AF_INET", "AF_NETLINK"], calls: &[], devices: &["/dev/net/tun"], locks: false },
-    Kind { name: "kernel-routes", families: &["AF_NETLINK"], calls: &[], devices: &[], locks: false },
+    PrivilegedKind { name: "tap", families: &["AF_INET", "AF_NETLINK"], calls: &[], devices: &["/dev/net/tun"], locks: false },
+    PrivilegedKind { name: "kernel-routes", families: &["AF_NETLINK"], calls: &[], devices: &[], locks: false },
 ];
 
 /// The privileges that a network needs, and what else a service manager must allow it.
@@ -107,10 +107,10 @@ fn names(set: Set) -> Vec<String> {
 impl Needs {
     /// The needs of a network.
     pub fn of(loaded: &Loaded) -> Needs {
-        let is_used = |kind: &&Kind| loaded.network.apps.iter().any(|app| app.kind == kind.name);
-        let kinds: Vec<&Kind> = KINDS.iter().filter(is_used).collect();
+        let is_used = |kind: &&PrivilegedKind| loaded.network.apps.iter().any(|app| app.kind == kind.name);
+        let kinds: Vec<&PrivilegedKind> = KINDS.iter().filter(is_used).collect();
         let capabilities = loaded.capabilities - Set::IPC_LOCK;
-        let all = |list: fn(&Kind) -> &'static [&'static str]| -> BTreeSet<&'static str> {
+        let all = |list: fn(&PrivilegedKind) -> &'static [&'static str]| -> BTreeSet<&'static str> {
             kinds.iter().flat_map(|kind| list(kind).iter().copied()).collect()
         };
         let mut system_calls = all(|kind| kind.calls);

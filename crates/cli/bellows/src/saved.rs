@@ -42,7 +42,7 @@ const HEADER: &str =
 
 /// What an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum EntrySubject {
     /// The route to a prefix with a metric.
     Route(IpPrefix, u32),
     /// A neighbour on an interface's link.
@@ -51,13 +51,13 @@ enum Key {
 
 /// An entry: the command that enters it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct SavedCommand {
     command: String,
     /// Why it could not be entered when the network started.
     problem: Option<String>,
 }
 
-impl Entry {
+impl SavedCommand {
     /// Whether the tables may lack it although it is saved: it was deleted without the option, or could not be entered.
     fn is_absent(&self) -> bool {
         self.problem.is_some() || !self.command.starts_with("del ")
@@ -65,40 +65,40 @@ impl Entry {
 }
 
 /// What one command changes.
-enum Target {
+enum SavedTarget {
     Route { prefix: IpPrefix, metric: Option<u32>, is_deleted: bool },
     Neighbour { address: IpAddr, interface: Option<String>, is_deleted: bool },
 }
 
-impl Target {
-    fn of_route(text: &str, bare: BareVerb) -> Option<Target> {
+impl SavedTarget {
+    fn of_route(text: &str, bare: BareVerb) -> Option<SavedTarget> {
         Some(match RouteCommand::parse(text, bare.into()).ok()? {
             RouteCommand::Add(route) | RouteCommand::Append(route) | RouteCommand::Replace(route) => {
-                Target::Route { prefix: route.prefix, metric: Some(route.metric), is_deleted: false }
+                SavedTarget::Route { prefix: route.prefix, metric: Some(route.metric), is_deleted: false }
             }
             RouteCommand::Delete(known) => {
-                Target::Route { prefix: known.prefix, metric: known.metric, is_deleted: true }
+                SavedTarget::Route { prefix: known.prefix, metric: known.metric, is_deleted: true }
             }
         })
     }
 
-    fn of_neighbour(text: &str, bare: BareVerb) -> Option<Target> {
+    fn of_neighbour(text: &str, bare: BareVerb) -> Option<SavedTarget> {
         let NeighbourCommand { verb, address, interface, .. } = NeighbourCommand::parse(text, bare.into()).ok()?;
-        Some(Target::Neighbour { address, interface, is_deleted: verb == Verb::Delete })
+        Some(SavedTarget::Neighbour { address, interface, is_deleted: verb == Verb::Delete })
     }
 
     fn is_deleted(&self) -> bool {
-        let (Target::Route { is_deleted, .. } | Target::Neighbour { is_deleted, .. }) = self;
+        let (SavedTarget::Route { is_deleted, .. } | SavedTarget::Neighbour { is_deleted, .. }) = self;
         *is_deleted
     }
 
     /// Whether an entry is about the same.
-    fn is(&self, key: &Key) -> bool {
+    fn is(&self, key: &EntrySubject) -> bool {
         match (self, key) {
-            (Target::Route { prefix, metric, .. }, Key::Route(known, its)) => {
+            (SavedTarget::Route { prefix, metric, .. }, EntrySubject::Route(known, its)) => {
                 prefix == known && metric.is_none_or(|metric| metric == *its)
             }
-            (Target::Neighbour { address, interface, .. }, Key::Neighbour(known, its)) => {
+            (SavedTarget::Neighbour { address, interface, .. }, EntrySubject::Neighbour(known, its)) => {
                 address == known && interface.as_ref().is_none_or(|interface| interface == its)
             }
             _ => false,
@@ -107,13 +107,13 @@ impl Target {
 }
 
 /// The commands of a request, and what each of them changes; `None` for those that are wrong.
-fn targets(request: &Value) -> Result<(bool, Vec<Option<Target>>), String> {
+fn targets(request: &Value) -> Result<(bool, Vec<Option<SavedTarget>>), String> {
     match serde_json::from_value(request.clone()) {
         Ok(Request::Change(Change { commands, bare, force })) => {
-            Ok((force, commands.iter().map(|text| Target::of_route(text, bare)).collect()))
+            Ok((force, commands.iter().map(|text| SavedTarget::of_route(text, bare)).collect()))
         }
         Ok(Request::ChangeNeighbours { commands, bare }) => {
-            Ok((false, commands.iter().map(|text| Target::of_neighbour(text, bare)).collect()))
+            Ok((false, commands.iter().map(|text| SavedTarget::of_neighbour(text, bare)).collect()))
         }
         _ => Err("only changes of routes and of neighbours, and new keys, can be saved; leave `--save` out".to_owned()),
     }
@@ -159,12 +159,12 @@ fn answer(reply: Reply) -> Result<Value, Box<Reply>> {
 
 /// The commands that enter what the tables have: those of commands, or static ones.
 fn present(
-    target: &Target,
+    target: &SavedTarget,
     origin: &str,
     ask: &mut impl FnMut(Value) -> Reply,
-) -> Result<BTreeMap<Key, String>, Box<Reply>> {
+) -> Result<BTreeMap<EntrySubject, String>, Box<Reply>> {
     match target {
-        Target::Route { prefix, .. } => {
+        SavedTarget::Route { prefix, .. } => {
             let prefix = Some((PrefixMatch::Exact, prefix.to_string()));
             let select = Selection { prefix, origins: vec![origin.to_owned()], ..Selection::default() };
             let page = Page { select, text: Some(RouteLines::Plain), ..Page::default() };
@@ -173,18 +173,18 @@ fn present(
             let entry = |line: &str| {
                 let line = line.strip_suffix(&format!(" proto {origin}")).unwrap_or(line);
                 let route = RouteSpec::parse(line).ok()?;
-                Some((Key::Route(route.prefix, route.metric), format!("replace {line}")))
+                Some((EntrySubject::Route(route.prefix, route.metric), format!("replace {line}")))
             };
             Ok(text.lines().filter_map(entry).filter(|(key, _)| target.is(key)).collect())
         }
-        Target::Neighbour { address, interface, .. } => {
+        SavedTarget::Neighbour { address, interface, .. } => {
             let select = NeighbourSelection { dev: interface.clone(), address: Some(*address) };
             let page = NeighbourPage { select, goes_on: false };
             let answer = answer(ask(json!(Request::Neighbours(page))))?;
             let entry = |one: &Value| {
                 let (mac, interface) = (one["mac"].as_str()?, one["interface"].as_str()?);
                 let command = format!("replace {address} lladdr {mac} dev {interface}");
-                (one["protocol"] == origin).then(|| (Key::Neighbour(*address, interface.to_owned()), command))
+                (one["protocol"] == origin).then(|| (EntrySubject::Neighbour(*address, interface.to_owned()), command))
             };
             Ok(answer["neighbours"].as_array().into_iter().flatten().filter_map(entry).collect())
         }
@@ -196,7 +196,7 @@ pub struct Saved {
     /// The file, or why there is none.
     file: Result<PathBuf, String>,
     /// By the routing domain and what they are about.
-    entries: BTreeMap<(String, Key), Entry>,
+    entries: BTreeMap<(String, EntrySubject), SavedCommand>,
     /// Lines that are not right, which stay in the file.
     wrong: Vec<String>,
     /// Why the file cannot be read, which keeps it from being written.
@@ -226,7 +226,7 @@ impl Saved {
         let mut errors = Vec::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             match read_line(line) {
-                Some((place, command)) => drop(saved.entries.insert(place, Entry { command, problem: None })),
+                Some((place, command)) => drop(saved.entries.insert(place, SavedCommand { command, problem: None })),
                 None => {
                     errors.push(format!(
                         "{}:{}: `{line}` is no saved route or neighbour and is left out; correct or remove the line",
@@ -247,8 +247,8 @@ impl Saved {
 
     /// The lines of the file.
     fn lines(&self) -> impl Iterator<Item = String> {
-        let line = |((domain, key), entry): (&(String, Key), &Entry)| {
-            let what = if matches!(key, Key::Route(..)) { "route" } else { "neighbour" };
+        let line = |((domain, key), entry): (&(String, EntrySubject), &SavedCommand)| {
+            let what = if matches!(key, EntrySubject::Route(..)) { "route" } else { "neighbour" };
             format!("{domain} {what} {}", entry.command)
         };
         self.entries.iter().map(line).chain(self.wrong.iter().cloned())
@@ -275,7 +275,7 @@ impl Saved {
         }
         // Whether the file can be written is known before anything changes.
         self.write().map_err(|why| refusal(false, format!("nothing was changed: {why}")))?;
-        let known = |target: &Option<Target>| target.as_ref().is_some_and(Target::is_deleted);
+        let known = |target: &Option<SavedTarget>| target.as_ref().is_some_and(SavedTarget::is_deleted);
         let mut before = BTreeMap::new();
         for (index, target) in targets.iter().enumerate().filter(|(_, target)| known(target)) {
             let Some(target) = target else { continue };
@@ -289,7 +289,7 @@ impl Saved {
         // What could not be entered when the network started is saved alone.
         if let ([Some(target)], [_]) = (&targets[..], &changed.errors[..])
             && target.is_deleted()
-            && !self.forget(&domain, target, Entry::is_absent).is_empty()
+            && !self.forget(&domain, target, SavedCommand::is_absent).is_empty()
         {
             changed = Changed { deleted: 1, ..Changed::default() };
             *answer = json!(changed);
@@ -311,7 +311,7 @@ impl Saved {
                 let gone: Vec<_> = gone.map(|(key, command)| (key, command.replacen("replace ", "del ", 1))).collect();
                 now.extend(gone);
             }
-            let entry = |(key, command)| ((domain.clone(), key), Entry { command, problem: None });
+            let entry = |(key, command)| ((domain.clone(), key), SavedCommand { command, problem: None });
             self.entries.extend(now.into_iter().map(entry));
         }
         match self.write() {
@@ -321,8 +321,8 @@ impl Saved {
     }
 
     /// Removes what a command changes, of those that are meant. Returns what they were about.
-    fn forget(&mut self, domain: &str, target: &Target, is_meant: impl Fn(&Entry) -> bool) -> BTreeSet<Key> {
-        let is_gone = |(its, key): &(String, Key), entry: &Entry| its == domain && target.is(key) && is_meant(entry);
+    fn forget(&mut self, domain: &str, target: &SavedTarget, is_meant: impl Fn(&SavedCommand) -> bool) -> BTreeSet<EntrySubject> {
+        let is_gone = |(its, key): &(String, EntrySubject), entry: &SavedCommand| its == domain && target.is(key) && is_meant(entry);
         let gone = self.entries.iter().filter(|(place, entry)| is_gone(place, entry)).map(|((_, key), _)| key.clone());
         let gone = gone.collect();
         self.entries.retain(|place, entry| !is_gone(place, entry));
@@ -336,8 +336,8 @@ impl Saved {
         for ((domain, key), entry) in &mut self.entries {
             let (commands, bare) = (vec![entry.command.clone()], BareVerb::Replace);
             let (what, request) = match key {
-                Key::Route(..) => ("route", Request::Change(Change { commands, bare, force: false })),
-                Key::Neighbour(..) => ("neighbour", Request::ChangeNeighbours { commands, bare }),
+                EntrySubject::Route(..) => ("route", Request::Change(Change { commands, bare, force: false })),
+                EntrySubject::Neighbour(..) => ("neighbour", Request::ChangeNeighbours { commands, bare }),
             };
             let why = match ask(domain, json!(request)) {
                 Reply::Answer { answer, .. } => answer["errors"][0]["message"].as_str().map(str::to_owned),
@@ -357,9 +357,9 @@ impl Saved {
 
     /// The file and the entries.
     pub fn list(&self) -> Reply {
-        let entry = |((domain, key), entry): (&(String, Key), &Entry)| SavedEntry {
+        let entry = |((domain, key), entry): (&(String, EntrySubject), &SavedCommand)| SavedEntry {
             vrf: domain.clone(),
-            what: if matches!(key, Key::Route(..)) { "route" } else { "neighbour" }.to_owned(),
+            what: if matches!(key, EntrySubject::Route(..)) { "route" } else { "neighbour" }.to_owned(),
             command: entry.command.clone(),
             problem: entry.problem.clone(),
         };
@@ -370,19 +370,19 @@ impl Saved {
 }
 
 /// The place and the command of a line.
-fn read_line(line: &str) -> Option<((String, Key), String)> {
+fn read_line(line: &str) -> Option<((String, EntrySubject), String)> {
     let (domain, rest) = line.split_once(' ')?;
     let (what, command) = rest.split_once(' ')?;
     let key = match what {
         "route" => match RouteCommand::parse(command, Verb::Replace).ok()? {
             RouteCommand::Add(route) | RouteCommand::Append(route) | RouteCommand::Replace(route) => {
-                Key::Route(route.prefix, route.metric)
+                EntrySubject::Route(route.prefix, route.metric)
             }
-            RouteCommand::Delete(known) => Key::Route(known.prefix, known.metric.unwrap_or_default()),
+            RouteCommand::Delete(known) => EntrySubject::Route(known.prefix, known.metric.unwrap_or_default()),
         },
         "neighbour" => {
             let NeighbourCommand { address, interface, .. } = NeighbourCommand::parse(command, Verb::Replace).ok()?;
-            Key::Neighbour(address, interface?)
+            EntrySubject::Neighbour(address, interface?)
         }
         _ => return None,
     };
@@ -402,7 +402,7 @@ mod tests {
             "green neighbour replace 2001:db8::9 lladdr 04:00:00:00:00:09 dev right",
         ] {
             let (place, command) = read_line(line).unwrap_or_else(|| panic!("{line}"));
-            let entries = BTreeMap::from([(place, Entry { command, problem: None })]);
+            let entries = BTreeMap::from([(place, SavedCommand { command, problem: None })]);
             let keys = SavedKeys::of("none");
             let wrong = vec!["x".to_owned()];
             let saved = Saved { file: Err(String::new()), entries, wrong, is_unreadable: None, keys };

@@ -116,7 +116,7 @@ impl Supervisor {
         let read = files.clone();
         let (mut saved, errors) = Saved::read(&self.runtime_dir.name());
         enter_saved(&control, &mut saved, errors);
-        let source = Mutex::new(Source { file: self.file, texts, watched: Watched::new(files) });
+        let source = Mutex::new(NetworkSource { file: self.file, texts, watched: WatchedFiles::new(files) });
         let run = Arc::new(Run {
             runtime_dir: Arc::clone(&self.runtime_dir),
             control: control.clone(),
@@ -381,7 +381,7 @@ impl HangLog {
 fn reload_in_background(run: &Arc<Run>, by: &'static str) {
     let reloading = Arc::clone(run);
     // The result is in the log.
-    let work = move || drop(reloading.reload(&Order::default(), by));
+    let work = move || drop(reloading.reload(&ReloadOrder::default(), by));
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
         tracing::error!("no thread for a reload: {error}");
     }
@@ -406,7 +406,7 @@ const BY_REQUEST: &str = "request";
 
 /// What a reload is to do.
 #[derive(Default)]
-struct Order {
+struct ReloadOrder {
     /// Another network's file.
     network: Option<PathBuf>,
     /// Apps to restart even if they have not changed.
@@ -422,7 +422,7 @@ struct Run {
     registry: Arc<Registry>,
     /// The table `[engine]` that the process was started with.
     settings: EngineConfig,
-    source: Mutex<Source>,
+    source: Mutex<NetworkSource>,
     /// What runs, in words.
     running: String,
     service: Service,
@@ -439,11 +439,11 @@ struct Run {
 }
 
 /// The file of the running network.
-struct Source {
+struct NetworkSource {
     file: NetworkFile,
     /// The texts that it was read from.
     texts: Texts,
-    watched: Watched,
+    watched: WatchedFiles,
 }
 
 impl Run {
@@ -458,7 +458,7 @@ impl Run {
         RESTING_INTERVAL.min(self.service.interval().unwrap_or(RESTING_INTERVAL))
     }
 
-    fn source(&self) -> MutexGuard<'_, Source> {
+    fn source(&self) -> MutexGuard<'_, NetworkSource> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -480,7 +480,7 @@ impl Run {
     }
 
     /// Reads the network again, or another one, and swaps it in. Logs the result, and who asked for it.
-    fn reload(&self, order: &Order, by: &'static str) -> Result<ReloadReport, CommandError> {
+    fn reload(&self, order: &ReloadOrder, by: &'static str) -> Result<ReloadReport, CommandError> {
         // One after another, also what the service manager is told of them.
         let _alone = self.reloading.write().unwrap_or_else(PoisonError::into_inner);
         let began_ns = clock::unix_ns();
@@ -526,7 +526,7 @@ impl Run {
     }
 
     /// Reads the network again, or another one, and swaps it in. No other reload may run.
-    fn swap(&self, order: &Order) -> Result<ReloadReport, CommandError> {
+    fn swap(&self, order: &ReloadOrder) -> Result<ReloadReport, CommandError> {
         let name = self.runtime_dir.name();
         let (mut file, texts) = {
             let source = self.source();
@@ -594,7 +594,7 @@ impl Run {
         let is_running = matches!(reloaded, Ok(_) | Err(ReloadError::Unpublished(_)));
         if is_running {
             loaded.changes.drain(..).for_each(|change| change());
-            *self.source() = Source { file, texts: loaded.texts, watched: Watched::new(loaded.files) };
+            *self.source() = NetworkSource { file, texts: loaded.texts, watched: WatchedFiles::new(loaded.files) };
         }
         let reloaded = match reloaded {
             Ok(reloaded) => reloaded,
@@ -732,7 +732,7 @@ impl control::Engine for Run {
             Request::Reload { network, restart, confirm_ns } => {
                 match confirm_ns.map(unconfirmed::time).transpose().map_err(CommandError::Usage) {
                     Ok(confirm) => {
-                        reply(self.reload(&Order { network, restart, confirm }, BY_REQUEST).map(Reply::Reloaded))
+                        reply(self.reload(&ReloadOrder { network, restart, confirm }, BY_REQUEST).map(Reply::Reloaded))
                     }
                     Err(failure) => reply(Err(failure)),
                 }
@@ -772,25 +772,25 @@ fn stamp(file: &Path) -> Stamp {
 }
 
 /// Files, in the state in which they were read.
-struct Watched {
+struct WatchedFiles {
     files: Vec<(PathBuf, Stamp)>,
     /// The state of the files at the last check, if it differs from the state in which they were read.
     changing: Option<Vec<Stamp>>,
 }
 
-impl Watched {
-    fn new(files: Vec<PathBuf>) -> Watched {
+impl WatchedFiles {
+    fn new(files: Vec<PathBuf>) -> WatchedFiles {
         let stamped = |file: PathBuf| {
             let stamp = stamp(&file);
             (file, stamp)
         };
-        Watched { files: files.into_iter().map(stamped).collect(), changing: None }
+        WatchedFiles { files: files.into_iter().map(stamped).collect(), changing: None }
     }
 
     /// Adds files.
     fn add(&mut self, files: &[PathBuf]) {
         let new = files.iter().filter(|file| !self.files.iter().any(|(known, _)| known == *file));
-        let more = Watched::new(new.cloned().collect()).files;
+        let more = WatchedFiles::new(new.cloned().collect()).files;
         self.files.extend(more);
     }
 
@@ -826,7 +826,7 @@ mod tests {
         let folder = scratch();
         let path = folder.path().join("network.toml");
         std::fs::write(&path, "a").unwrap();
-        let mut watched = Watched::new(vec![path.clone()]);
+        let mut watched = WatchedFiles::new(vec![path.clone()]);
         assert!(!watched.have_changed());
         std::fs::write(&path, "ab").unwrap();
         assert!(!watched.have_changed(), "it may still be changing");

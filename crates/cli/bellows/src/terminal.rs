@@ -153,7 +153,7 @@ pub fn show_status(line: &str) {
     }
     match BACKGROUND.get() {
         // If the queue is full, this status line would be out of date before it is shown.
-        Some(background) => drop(background.queue(Message::Status(line.to_owned()))),
+        Some(background) => drop(background.queue(WriterMessage::Status(line.to_owned()))),
         None => draw_status(line),
     }
 }
@@ -161,7 +161,7 @@ pub fn show_status(line: &str) {
 /// Removes the status line.
 pub fn clear_status() {
     match BACKGROUND.get() {
-        Some(background) => drop(background.queue(Message::ClearStatus)),
+        Some(background) => drop(background.queue(WriterMessage::ClearStatus)),
         None => clear(&mut status()),
     }
 }
@@ -194,20 +194,20 @@ const MAX_QUEUED: usize = 1024;
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// The commands of the writer thread, in order.
-enum Message {
+enum WriterMessage {
     Lines(Vec<u8>),
     Journal(Record),
     Status(String),
     ClearStatus,
 }
 
-impl Message {
+impl WriterMessage {
     /// The number of log lines in it.
     fn lines(&self) -> u64 {
         match self {
-            Message::Lines(bytes) => count_lines(bytes),
-            Message::Journal(record) => record.lines(),
-            Message::Status(_) | Message::ClearStatus => 0,
+            WriterMessage::Lines(bytes) => count_lines(bytes),
+            WriterMessage::Journal(record) => record.lines(),
+            WriterMessage::Status(_) | WriterMessage::ClearStatus => 0,
         }
     }
 }
@@ -215,7 +215,7 @@ impl Message {
 /// The queue in front of standard error. A full pipe or a stopped terminal blocks only the writer thread, never a
 /// thread that logs.
 struct Background {
-    sender: SyncSender<Message>,
+    sender: SyncSender<WriterMessage>,
     /// Messages that are queued or being written, and their lines.
     pending: AtomicU64,
     pending_lines: AtomicU64,
@@ -228,7 +228,7 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
 impl Background {
     /// Puts a message in the queue. Returns false if there is no room.
-    fn queue(&self, message: Message) -> bool {
+    fn queue(&self, message: WriterMessage) -> bool {
         let lines = message.lines();
         self.begin(lines);
         let queued = self.sender.try_send(message).is_ok();
@@ -257,24 +257,24 @@ impl Background {
     }
 
     /// The writer thread.
-    fn write(&self, messages: &Receiver<Message>) {
+    fn write(&self, messages: &Receiver<WriterMessage>) {
         for message in messages {
             let lines = message.lines();
             match message {
-                Message::Lines(bytes) => {
+                WriterMessage::Lines(bytes) => {
                     self.report_losses();
                     if write_lines(&bytes).is_err() {
                         self.lose(lines);
                     }
                 }
-                Message::Journal(record) => {
+                WriterMessage::Journal(record) => {
                     self.report_losses();
                     if write_record(&record).is_err() {
                         self.lose(lines);
                     }
                 }
-                Message::Status(line) => draw_status(&line),
-                Message::ClearStatus => clear(&mut status()),
+                WriterMessage::Status(line) => draw_status(&line),
+                WriterMessage::ClearStatus => clear(&mut status()),
             }
             self.end(lines);
         }
@@ -343,7 +343,7 @@ fn deliver(bytes: Vec<u8>) {
     match BACKGROUND.get() {
         Some(background) => {
             let lines = count_lines(&bytes);
-            if !background.queue(Message::Lines(bytes)) {
+            if !background.queue(WriterMessage::Lines(bytes)) {
                 background.lose(lines);
             }
         }
@@ -356,7 +356,7 @@ pub fn log_to_journal(record: Record) {
     match BACKGROUND.get() {
         Some(background) => {
             let lines = record.lines();
-            if !background.queue(Message::Journal(record)) {
+            if !background.queue(WriterMessage::Journal(record)) {
                 background.lose(lines);
             }
         }
@@ -527,7 +527,7 @@ fn cut(line: &str, columns: usize) -> String {
 
 /// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyPress {
     Char(char),
     Up,
     Down,
@@ -551,7 +551,7 @@ struct Keys {
 
 impl Keys {
     /// The key that this byte completes, if any.
-    fn add(&mut self, byte: u8) -> Option<Key> {
+    fn add(&mut self, byte: u8) -> Option<KeyPress> {
         match (self.sequence.as_slice(), byte) {
             (_, 0x1b) => {
                 self.sequence = vec![byte];
@@ -570,25 +570,25 @@ impl Keys {
         }
         let sequence = std::mem::take(&mut self.sequence);
         Some(match (sequence.as_slice(), byte) {
-            ([0x1b, b'[' | b'O', ..], b'A') => Key::Up,
-            ([0x1b, b'[' | b'O', ..], b'B') => Key::Down,
-            ([0x1b, b'[' | b'O', ..], b'C') => Key::Right,
-            ([0x1b, b'[' | b'O', ..], b'D') => Key::Left,
-            ([0x1b, b'[' | b'O'], b'H') | ([0x1b, b'[', b'1' | b'7'], b'~') => Key::Home,
-            ([0x1b, b'[' | b'O'], b'F') | ([0x1b, b'[', b'4' | b'8'], b'~') => Key::End,
-            ([0x1b, b'[', b'5'], b'~') => Key::PageUp,
-            ([0x1b, b'[', b'6'], b'~') => Key::PageDown,
-            ([0x1b, b'[' | b'O', ..], _) => Key::Other,
-            (_, 3 | 4) => Key::Interrupt,
-            (_, b'\t') => Key::Tab,
-            (_, b' '..=b'~') => Key::Char(byte.into()),
-            _ => Key::Other,
+            ([0x1b, b'[' | b'O', ..], b'A') => KeyPress::Up,
+            ([0x1b, b'[' | b'O', ..], b'B') => KeyPress::Down,
+            ([0x1b, b'[' | b'O', ..], b'C') => KeyPress::Right,
+            ([0x1b, b'[' | b'O', ..], b'D') => KeyPress::Left,
+            ([0x1b, b'[' | b'O'], b'H') | ([0x1b, b'[', b'1' | b'7'], b'~') => KeyPress::Home,
+            ([0x1b, b'[' | b'O'], b'F') | ([0x1b, b'[', b'4' | b'8'], b'~') => KeyPress::End,
+            ([0x1b, b'[', b'5'], b'~') => KeyPress::PageUp,
+            ([0x1b, b'[', b'6'], b'~') => KeyPress::PageDown,
+            ([0x1b, b'[' | b'O', ..], _) => KeyPress::Other,
+            (_, 3 | 4) => KeyPress::Interrupt,
+            (_, b'\t') => KeyPress::Tab,
+            (_, b' '..=b'~') => KeyPress::Char(byte.into()),
+            _ => KeyPress::Other,
         })
     }
 }
 
 /// Sends each pressed key until the receiver is gone.
-pub fn send_keys<T: Send + 'static>(sender: Sender<T>, event: fn(Key) -> T) {
+pub fn send_keys<T: Send + 'static>(sender: Sender<T>, event: fn(KeyPress) -> T) {
     std::thread::spawn(move || {
         let (mut keys, mut byte) = (Keys::default(), [0]);
         while io::Read::read(&mut io::stdin(), &mut byte).is_ok_and(|count| count == 1) {
@@ -615,13 +615,13 @@ mod tests {
     fn keys_are_known_by_their_sequences() {
         let mut keys = Keys::default();
         let mut pressed = |bytes: &[u8]| bytes.iter().filter_map(|byte| keys.add(*byte)).collect::<Vec<_>>();
-        assert_eq!(pressed(b"j\tq"), [Key::Char('j'), Key::Tab, Key::Char('q')]);
-        assert_eq!(pressed(b"\x1b[A\x1bOB\x1b[1;5C\x1b[D"), [Key::Up, Key::Down, Key::Right, Key::Left]);
-        assert_eq!(pressed(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"), [Key::PageUp, Key::PageDown, Key::Home, Key::End]);
+        assert_eq!(pressed(b"j\tq"), [KeyPress::Char('j'), KeyPress::Tab, KeyPress::Char('q')]);
+        assert_eq!(pressed(b"\x1b[A\x1bOB\x1b[1;5C\x1b[D"), [KeyPress::Up, KeyPress::Down, KeyPress::Right, KeyPress::Left]);
+        assert_eq!(pressed(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"), [KeyPress::PageUp, KeyPress::PageDown, KeyPress::Home, KeyPress::End]);
         // A sequence may arrive in pieces; a lone escape does not swallow the next key.
-        assert_eq!((pressed(b"\x1b["), pressed(b"B")), (vec![], vec![Key::Down]));
-        assert_eq!(pressed(b"\x1bq\x03"), [Key::Char('q'), Key::Interrupt]);
-        assert_eq!(pressed(b"\x1b[200~x\x7f"), [Key::Other, Key::Char('x'), Key::Other]);
+        assert_eq!((pressed(b"\x1b["), pressed(b"B")), (vec![], vec![KeyPress::Down]));
+        assert_eq!(pressed(b"\x1bq\x03"), [KeyPress::Char('q'), KeyPress::Interrupt]);
+        assert_eq!(pressed(b"\x1b[200~x\x7f"), [KeyPress::Other, KeyPress::Char('x'), KeyPress::Other]);
     }
 
     #[test]

@@ -23,10 +23,10 @@ struct Branch {
     end: usize,
     /// The size of its displacement, which is in its last bytes.
     size: usize,
-    target: Target,
+    target: JumpTarget,
 }
 
-enum Target {
+enum JumpTarget {
     Known(usize),
     /// The branch before it to the same label, plus 1; 0 if it is the first.
     Unknown(usize),
@@ -129,22 +129,22 @@ impl<T> Assembler<T> {
 
     /// Writes a direct call of a function, which must be within 2 GiB.
     pub fn call(&mut self, function: usize) -> Written {
-        self.branch(Code::Call_rel32_64, Target::Known(function.wrapping_sub(self.address)))
+        self.branch(Code::Call_rel32_64, JumpTarget::Known(function.wrapping_sub(self.address)))
     }
 
     /// Writes a jump; for a short one, the label must be within 127 bytes.
     pub fn jump(&mut self, op: Code, label: &mut Label) -> Written {
         match label.position {
-            Some(target) => self.branch(op, Target::Known(target)),
+            Some(target) => self.branch(op, JumpTarget::Known(target)),
             None => {
-                self.branch(op, Target::Unknown(label.last_branch))?;
+                self.branch(op, JumpTarget::Unknown(label.last_branch))?;
                 label.last_branch = self.branches.len();
                 Ok(())
             }
         }
     }
 
-    fn branch(&mut self, op: Code, target: Target) -> Written {
+    fn branch(&mut self, op: Code, target: JumpTarget) -> Written {
         self.put(Instruction::with_branch(op, 0)?)?;
         let size = self.encoder.get_constant_offsets().immediate_size();
         self.branches.push(Branch { end: self.position, size, target });
@@ -155,10 +155,10 @@ impl<T> Assembler<T> {
     pub fn place(&mut self, label: &mut Label) {
         label.position = Some(self.position);
         while let Some(index) = std::mem::take(&mut label.last_branch).checked_sub(1) {
-            if let Target::Unknown(before) = self.branches[index].target {
+            if let JumpTarget::Unknown(before) = self.branches[index].target {
                 label.last_branch = before;
             }
-            self.branches[index].target = Target::Known(self.position);
+            self.branches[index].target = JumpTarget::Known(self.position);
         }
     }
 
@@ -188,7 +188,7 @@ impl<T> Assembler<T> {
     pub fn finish(mut self) -> Result<Assembled<T>, Box<dyn Error>> {
         let mut bytes = self.encoder.take_buffer();
         for Branch { end, size, target } in self.branches {
-            let Target::Known(target) = target else { return Err("a jump leads to a label without a place".into()) };
+            let JumpTarget::Known(target) = target else { return Err("a jump leads to a label without a place".into()) };
             let distance = target.wrapping_sub(end).cast_signed();
             let displacement = &mut bytes[end - size..end];
             match size {

@@ -16,8 +16,8 @@ use bellows_wiring::WiringError;
 
 use crate::app::erased::try_stop;
 use crate::app::{AppError, Status};
-use crate::configuration::{Configuration, Graph, LateCount, Parts, Plan, ReloadParams, hand_over, overfull};
-use crate::control::{Control, OldConfiguration, Post, Reply, Request, Shared};
+use crate::configuration::{Configuration, Graph, LateCount, Parts, ReconfigurationPlan, ReloadParams, hand_over, overfull};
+use crate::control::{Control, OldConfiguration, Post, Reply, ControlRequest, Shared};
 use crate::crew::{Crew, Enter, Member, WorkerError};
 use crate::network::topology::{AppAction, Topology};
 use crate::network::{Network, WorkerSpec};
@@ -244,7 +244,7 @@ impl Engine {
     }
 
     /// Calls `begin` of the apps that were started; in a reload, with the old graphs.
-    fn begin(&mut self, plan: &Plan, old: Option<&Parts<'_>>) {
+    fn begin(&mut self, plan: &ReconfigurationPlan, old: Option<&Parts<'_>>) {
         let panicked = plan.begin(&mut self.parts(), old);
         for worker in self.workers_mut() {
             let own: Vec<usize> = panicked.iter().copied().filter(|app| worker.graph.own.contains(app)).collect();
@@ -486,7 +486,7 @@ impl Engine {
     #[cold]
     fn commit(&mut self) {
         let Some(request) = self.shared.take_request() else { return };
-        let Request { configuration: mut new, hired, reply } = request;
+        let ControlRequest { configuration: mut new, hired, reply } = request;
         let (start, start_ticks) = (Instant::now(), clock::ticks());
         for graph in &new.graphs {
             graph.prefetch(new.plan.app_actions.iter().map(|action| action.starts_app()));

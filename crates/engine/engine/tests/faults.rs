@@ -15,7 +15,7 @@ use bellows_engine::{
 };
 use bellows_observe::RuntimeDir;
 use bellows_packet::Packet;
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 use bellows_testkit::wait::Deadline;
 
 const PACKETS: Ports = Ports::Named(&[Port::required("port", "packets")]);
@@ -58,7 +58,7 @@ impl App for Source {
 }
 
 /// A watched value with a descriptor.
-struct Bell(Event);
+struct Bell(WakeEvent);
 
 impl Watched for Bell {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
@@ -68,7 +68,7 @@ impl Watched for Bell {
 
 /// A watched value that records `arm` and `disarm`.
 struct Armed {
-    event: Event,
+    event: WakeEvent,
     is_armed: AtomicBool,
     times: AtomicU64,
 }
@@ -108,7 +108,7 @@ impl App for Listener {
 #[test]
 fn a_watched_value_is_armed_when_the_engine_sleeps_and_disarmed_when_it_wakes() {
     let told =
-        Arc::new(Armed { event: Event::new().unwrap(), is_armed: AtomicBool::new(false), times: AtomicU64::new(0) });
+        Arc::new(Armed { event: WakeEvent::new().unwrap(), is_armed: AtomicBool::new(false), times: AtomicU64::new(0) });
     let other_side = Arc::clone(&told);
     run_with(Network::new().app("listener", Listener(Arc::clone(&told))), |control| {
         let deadline = Instant::now() + Duration::from_secs(9);
@@ -148,7 +148,7 @@ impl App for Sink {
 }
 
 fn bell() -> Option<Arc<Bell>> {
-    Some(Arc::new(Bell(Event::new().unwrap())))
+    Some(Arc::new(Bell(WakeEvent::new().unwrap())))
 }
 
 /// A source and a sink, and an app beside them.
@@ -367,7 +367,7 @@ fn a_breath_that_is_finished_after_a_panic_counts_once() {
 /// A ring whose other side raises the event without adding anything.
 struct Prank {
     word: AtomicU32,
-    bell: Event,
+    bell: WakeEvent,
 }
 
 impl Watched for Prank {
@@ -400,7 +400,7 @@ impl App for Pranked {
 
 #[test]
 fn an_app_whose_descriptor_woke_the_engine_is_pulled_whatever_its_word_holds() {
-    let prank = Arc::new(Prank { word: AtomicU32::new(0), bell: Event::new().unwrap() });
+    let prank = Arc::new(Prank { word: AtomicU32::new(0), bell: WakeEvent::new().unwrap() });
     let ringing = Arc::clone(&prank);
     let source = Source { stays: true, bell: bell(), ..Source::default() };
     run_with(beside(source, Sink::open(), Pranked(prank)), |control| {

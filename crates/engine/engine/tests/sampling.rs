@@ -14,7 +14,7 @@ use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Recording, What};
 use bellows_packet::{Packet, Vector};
 use bellows_pmu::Event as PmuEvent;
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 use bellows_testkit::skip;
 use bellows_testkit::wait::Deadline;
 
@@ -365,7 +365,7 @@ struct Ring {
 
 struct Waiting {
     added: AtomicU32,
-    bell: Event,
+    bell: WakeEvent,
 }
 
 impl Watched for Waiting {
@@ -406,7 +406,7 @@ impl App for Ring {
 
 #[test]
 fn packets_that_wake_the_engine_are_seen() {
-    let waiting = Arc::new(Waiting { added: AtomicU32::new(0), bell: Event::new().unwrap() });
+    let waiting = Arc::new(Waiting { added: AtomicU32::new(0), bell: WakeEvent::new().unwrap() });
     let ring = Ring { waiting: Arc::clone(&waiting), taken: 0 };
     let network = Network::new().app("ring", ring).app("sink", Sink).link("ring.output -> sink.input").unwrap();
     let outcome = running(engine(network, Schedule::default()), |control| {

@@ -11,7 +11,7 @@ const ATTEMPTS: usize = 10;
 
 /// One of the two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ContentFile {
     /// That to which events are written.
     Current,
     /// That which was full before.
@@ -31,7 +31,7 @@ pub struct Content {
 type Identity = Option<(u64, u64)>;
 
 /// Opens a file; `None` if it is missing.
-fn open_part(open: &impl Fn(Part) -> io::Result<File>, part: Part) -> io::Result<(Option<File>, Identity)> {
+fn open_part(open: &impl Fn(ContentFile) -> io::Result<File>, part: ContentFile) -> io::Result<(Option<File>, Identity)> {
     match open(part) {
         Ok(file) => {
             let metadata = file.metadata()?;
@@ -57,14 +57,14 @@ impl Content {
     ///
     /// # Errors
     /// Those of opening and reading files, except that a missing file is empty.
-    pub fn read(open: impl Fn(Part) -> io::Result<File>) -> io::Result<Content> {
+    pub fn read(open: impl Fn(ContentFile) -> io::Result<File>) -> io::Result<Content> {
         let mut content = Content::default();
         for _ in 0..ATTEMPTS {
             // It stays open until the end, so that no other file gets its number.
-            let (mut older, before) = open_part(&open, Part::Older)?;
-            let (mut current, _) = open_part(&open, Part::Current)?;
+            let (mut older, before) = open_part(&open, ContentFile::Older)?;
+            let (mut current, _) = open_part(&open, ContentFile::Current)?;
             content = Content { older: read_part(older.as_mut())?, current: read_part(current.as_mut())? };
-            let (_, after) = open_part(&open, Part::Older)?;
+            let (_, after) = open_part(&open, ContentFile::Older)?;
             if before == after {
                 break;
             }

@@ -19,7 +19,7 @@ mod follower;
 mod record;
 mod writer;
 
-pub use content::{Content, Part};
+pub use content::{Content, ContentFile};
 pub use declared::*;
 pub use follower::{Follower, Item, Missing};
 pub use record::{Draft, Event, Id, Level, MAX_LINE, clean};

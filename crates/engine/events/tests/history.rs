@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bellows_events::{Content, Draft, Event, FILE_SIZE, Follower, Item, Level, MAX_FILE, Missing, Part, Writer};
+use bellows_events::{Content, Draft, Event, FILE_SIZE, Follower, Item, Level, MAX_FILE, Missing, ContentFile, Writer};
 use bellows_testkit::scratch;
 use proptest::prelude::*;
 
@@ -14,12 +14,12 @@ use proptest::prelude::*;
 struct Files(PathBuf);
 
 impl Files {
-    fn part(&self, part: Part) -> PathBuf {
-        self.0.join(if part == Part::Current { "edge" } else { "edge@1" })
+    fn part(&self, part: ContentFile) -> PathBuf {
+        self.0.join(if part == ContentFile::Current { "edge" } else { "edge@1" })
     }
 
     fn open(&self) -> (Writer, Option<Event>) {
-        Writer::open(self.part(Part::Current), self.part(Part::Older), 1_000_000_000).unwrap()
+        Writer::open(self.part(ContentFile::Current), self.part(ContentFile::Older), 1_000_000_000).unwrap()
     }
 
     fn read(&self) -> Content {
@@ -109,7 +109,7 @@ proptest! {
                 Step::Skip(events) => writer.skip(events),
                 Step::Tear(length) => {
                     let line = Event::line(&Event::new("1-1".parse().unwrap(), 1, draft("torn".repeat(30))));
-                    let mut file = OpenOptions::new().append(true).open(files.part(Part::Current)).unwrap();
+                    let mut file = OpenOptions::new().append(true).open(files.part(ContentFile::Current)).unwrap();
                     file.write_all(&line[..length]).unwrap();
                     torn += 1;
                     writer = files.open().0;
@@ -121,7 +121,7 @@ proptest! {
                 }
                 Step::Poll => reader.poll(&files.read(), false),
             }
-            prop_assert!(size(&files.part(Part::Current)) <= MAX_FILE && size(&files.part(Part::Older)) <= MAX_FILE);
+            prop_assert!(size(&files.part(ContentFile::Current)) <= MAX_FILE && size(&files.part(ContentFile::Older)) <= MAX_FILE);
         }
         reader.poll(&files.read(), true);
         for event in &reader.seen {
@@ -205,7 +205,7 @@ fn what_a_dead_writer_has_left_is_a_line_of_its_own() {
     writer.write(draft("one".to_owned())).unwrap();
     writer.skip(2);
     writer.write(draft("four".to_owned())).unwrap();
-    let mut file = OpenOptions::new().append(true).open(files.part(Part::Current)).unwrap();
+    let mut file = OpenOptions::new().append(true).open(files.part(ContentFile::Current)).unwrap();
     file.write_all(b"{\"id\":").unwrap();
     let (mut writer, last) = files.open();
     assert_eq!(last.unwrap().message, "four");
@@ -234,7 +234,7 @@ fn files_that_were_removed_are_made_again() {
         items.into_iter().map(message).collect::<Vec<_>>()
     };
     writer.write(draft("one".to_owned())).unwrap();
-    fs::remove_file(files.part(Part::Current)).unwrap();
+    fs::remove_file(files.part(ContentFile::Current)).unwrap();
     writer.write(draft("two".to_owned())).unwrap();
     assert_eq!(messages(&files), ["two"]);
     fs::remove_dir_all(&events).unwrap();
@@ -242,7 +242,7 @@ fn files_that_were_removed_are_made_again() {
     assert_eq!(messages(&files), ["three"]);
     // Also while it is not open: a full file is to become the older one, and could not.
     let long = "x".repeat(4_000);
-    fs::create_dir(files.part(Part::Older)).unwrap();
+    fs::create_dir(files.part(ContentFile::Older)).unwrap();
     while writer.write(draft(long.clone())).is_ok() {}
     fs::remove_dir_all(&events).unwrap();
     let before = writer.write(draft("four".to_owned())).unwrap().id.number;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One call of a breath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
+pub struct ListedCall {
     /// `pull` or `push`.
     pub entry: String,
     /// The app's name in the network.
@@ -51,7 +51,7 @@ pub struct Listing {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fallback_reason: Option<String>,
     /// The calls, in order.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ListedCall>,
     /// The time taken to assemble the code, in nanoseconds; 0 without code.
     pub assembling_ns: u64,
     /// The machine code; empty without.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bellows_sys::shared::SharedCells;
 use bellows_sys::text::{cut, is_hidden, one_line, sanitize};
 use bellows_sys::{clock, way_out};
-use bellows_wiring::{End, LinkSpec};
+use bellows_wiring::{LinkEnd, LinkSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::Cells;
@@ -426,7 +426,7 @@ impl Directory {
             let sides = CROSSING_SIDES.iter().filter_map(|side| name.strip_suffix(side)?.strip_suffix(", "));
             sides.into_iter().any(|link| link.parse::<LinkSpec>().is_ok())
         };
-        let is_end = |end: &str| end.parse::<End>().is_ok();
+        let is_end = |end: &str| end.parse::<LinkEnd>().is_ok();
         let is_link = |link: &LinkEntry| {
             is_end(&link.from) && is_end(&link.to) && link.counters.iter().all(|name| is_label(name))
         };
@@ -434,14 +434,14 @@ impl Directory {
             |counter: &CounterEntry| is_label(&counter.name) && (counter.unit.is_empty() || is_label(&counter.unit));
         let is_type =
             |entry: &TypeEntry| is_label(&entry.kind) && entry.drops.iter().chain(&entry.counters).all(is_counter);
-        let gone = |app: &AppEntry| is_app(app) && (End::is_name(&app.name) || is_crossing(&app.name));
+        let gone = |app: &AppEntry| is_app(app) && (LinkEnd::is_name(&app.name) || is_crossing(&app.name));
         let sides =
             |crossing: &CrossingEntry| crossing.sides.iter().all(|side| is_app(side) && is_crossing(&side.name));
-        self.apps.iter().all(|app| is_app(app) && End::is_name(&app.name))
+        self.apps.iter().all(|app| is_app(app) && LinkEnd::is_name(&app.name))
             && self.gone_apps.iter().all(gone)
             && self.crossings.iter().all(sides)
             && self.links.iter().chain(&self.gone_links).all(is_link)
-            && self.workers.iter().all(|worker| End::is_name(&worker.name))
+            && self.workers.iter().all(|worker| LinkEnd::is_name(&worker.name))
             && self.types.iter().all(is_type)
             && self.engine.iter().chain(&self.events).all(|name| is_label(name))
     }
@@ -475,7 +475,7 @@ const MAX_TEXT: usize = 4 << 10;
 /// Whether a counter, a type of apps or an event can have this name: those of programs with apps of their own have no
 /// further rules.
 fn is_label(name: &str) -> bool {
-    (1..=End::MAX_NAME).contains(&name.len()) && !name.contains(is_hidden)
+    (1..=LinkEnd::MAX_NAME).contains(&name.len()) && !name.contains(is_hidden)
 }
 
 /// A text without rules, on one line.

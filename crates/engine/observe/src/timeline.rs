@@ -440,13 +440,13 @@ pub struct Track {
 
 /// The timelines of an engine, opened by a reader.
 pub struct Recording {
-    first: Ring,
+    first: TimelineRing,
     /// Those of the other workers, with their names.
-    further: Vec<(String, Ring)>,
+    further: Vec<(String, TimelineRing)>,
 }
 
 /// The timeline of one worker.
-struct Ring {
+struct TimelineRing {
     cells: Cells,
 }
 
@@ -460,12 +460,12 @@ impl Recording {
     /// # Errors
     /// When there is none of the first worker, or one is of another version.
     pub fn open(runtime_dir: &RuntimeDir) -> Result<Recording, ReadError> {
-        let first = Ring::open(runtime_dir, None)?;
+        let first = TimelineRing::open(runtime_dir, None)?;
         let observer = Observer::open(runtime_dir.for_reading());
         let workers = observer.as_ref().map_or(&[][..], |observer| &observer.directory().workers);
         let mut further = Vec::new();
         for worker in workers.iter().skip(1) {
-            match Ring::open(runtime_dir, Some(&worker.name)) {
+            match TimelineRing::open(runtime_dir, Some(&worker.name)) {
                 Ok(ring) => further.push((worker.name.clone(), ring)),
                 // A reload has removed the worker since.
                 Err(ReadError::Unreadable(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
@@ -478,7 +478,7 @@ impl Recording {
     /// The events of all workers, the first worker's first.
     pub fn tracks(&self) -> Vec<Track> {
         let first = Track { worker: Recording::FIRST.to_owned(), events: self.events() };
-        let events = |ring: &Ring| ring.events(&self.first);
+        let events = |ring: &TimelineRing| ring.events(&self.first);
         let further = self.further.iter().map(|(name, ring)| Track { worker: name.clone(), events: events(ring) });
         std::iter::once(first).chain(further).collect()
     }
@@ -489,9 +489,9 @@ impl Recording {
     }
 }
 
-impl Ring {
+impl TimelineRing {
     /// Opens the timeline of a worker.
-    fn open(runtime_dir: &RuntimeDir, worker: Option<&str>) -> Result<Ring, ReadError> {
+    fn open(runtime_dir: &RuntimeDir, worker: Option<&str>) -> Result<TimelineRing, ReadError> {
         let path = runtime_dir.timeline(worker);
         let cells = match runtime_dir.timeline_cells(worker) {
             Ok(cells) => cells,
@@ -505,7 +505,7 @@ impl Ring {
         if header(CAPACITY_AT) != CAPACITY as u64 || !is_long_enough {
             return Err(ReadError::Foreign(path, "it is truncated"));
         }
-        Ok(Ring { cells })
+        Ok(TimelineRing { cells })
     }
 
     fn header(&self, cell: usize) -> u64 {
@@ -514,7 +514,7 @@ impl Ring {
 
     /// The events in the ring, in the order in which they were written. The first worker's ring has the names and the
     /// clock.
-    fn events(&self, first: &Ring) -> Vec<Event> {
+    fn events(&self, first: &TimelineRing) -> Vec<Event> {
         let cells = self.cells.cells();
         let written = cells[WRITTEN].load(Acquire);
         let oldest = written.saturating_sub(CAPACITY as u64);

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::ops::{AddAssign, Range};
 
-use bellows_sys::perf::{Counter, EventSpec, MAX_GROUP_EVENTS, Page, Sample};
+use bellows_sys::perf::{Counter, EventSpec, MAX_GROUP_EVENTS, Page, CounterSample};
 
 use crate::event::Event;
 use crate::probe::{NoPmu, Pmu, paranoia};
@@ -22,12 +22,12 @@ const MAX_IN_HARDWARE: usize = 4;
 #[derive(Debug)]
 pub struct Group {
     events: Vec<Event>,
-    sets: Vec<Set>,
+    sets: Vec<CounterSet>,
 }
 
 /// Counters that the kernel schedules together, and reads together.
 #[derive(Debug)]
-struct Set {
+struct CounterSet {
     /// The first one is the leader.
     counters: Vec<Counter>,
     /// The share of each counter in an event.
@@ -173,14 +173,14 @@ impl Group {
                 added => return added,
             }
         }
-        let mut set = Set { counters: Vec::new(), shares: Vec::new(), pages: Vec::new(), is_hardware };
+        let mut set = CounterSet { counters: Vec::new(), shares: Vec::new(), pages: Vec::new(), is_hardware };
         set.add(event, what, less)?;
         self.sets.push(set);
         Ok(())
     }
 }
 
-impl Set {
+impl CounterSet {
     /// Adds all counters that an event needs, or none.
     fn add(&mut self, event: usize, what: EventSpec, less: Option<EventSpec>) -> io::Result<()> {
         let counter = Counter::open(&what, self.counters.first())?;
@@ -201,7 +201,7 @@ impl Set {
     }
 
     #[inline]
-    fn read(&self, samples: &mut [Sample; MAX_EVENTS]) {
+    fn read(&self, samples: &mut [CounterSample; MAX_EVENTS]) {
         if self.pages.is_empty() {
             return self.ask(samples);
         }
@@ -211,8 +211,8 @@ impl Set {
     }
 
     /// Reads with a system call. It cannot fail for an open counter; if it did, the events would have no counts.
-    fn ask(&self, samples: &mut [Sample; MAX_EVENTS]) {
-        let mut read = [Sample::default(); MAX_GROUP_EVENTS];
+    fn ask(&self, samples: &mut [CounterSample; MAX_EVENTS]) {
+        let mut read = [CounterSample::default(); MAX_GROUP_EVENTS];
         let got = self.counters[0].read(&mut read).unwrap_or(0);
         for (share, sample) in self.shares.iter().zip(&read[..got]) {
             share.record(*sample, samples);
@@ -222,7 +222,7 @@ impl Set {
 
 impl Share {
     #[inline]
-    fn record(self, sample: Sample, samples: &mut [Sample; MAX_EVENTS]) {
+    fn record(self, sample: CounterSample, samples: &mut [CounterSample; MAX_EVENTS]) {
         let recorded = &mut samples[self.event];
         if self.is_less {
             // Of the same set, so counted in the same time.
@@ -257,7 +257,7 @@ impl Reading {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     events: usize,
-    samples: [Sample; MAX_EVENTS],
+    samples: [CounterSample; MAX_EVENTS],
 }
 
 impl Counts {
@@ -266,7 +266,7 @@ impl Counts {
     ///
     /// `None` if it was not counted at all, or if there is no such event.
     pub fn get(&self, event: usize) -> Option<u64> {
-        let Sample { count, enabled, running } = *self.samples[..self.events].get(event)?;
+        let CounterSample { count, enabled, running } = *self.samples[..self.events].get(event)?;
         // Negative: the subtracted event counts more than loads.
         let count = count.cast_signed().max(0).cast_unsigned();
         if enabled == running {
@@ -277,7 +277,7 @@ impl Counts {
 
     /// Count and times of each event, in the order of [`Group::events`], for callers that add them up elsewhere. A
     /// count may be negative, as a wrapped number, if it is the difference of two counters.
-    pub fn samples(&self) -> &[Sample] {
+    pub fn samples(&self) -> &[CounterSample] {
         &self.samples[..self.events]
     }
 
@@ -313,7 +313,7 @@ mod tests {
     fn reading(samples: &[(u64, u64, u64)]) -> Reading {
         let mut counts = Counts { events: samples.len(), ..Counts::default() };
         for (place, &(count, enabled, running)) in counts.samples.iter_mut().zip(samples) {
-            *place = Sample { count, enabled, running };
+            *place = CounterSample { count, enabled, running };
         }
         Reading { counts }
     }
@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn a_difference_of_two_counters_is_not_less_than_none() {
-        let mut samples = [Sample::default(); MAX_EVENTS];
-        let sample = |count| Sample { count, enabled: 1, running: 1 };
+        let mut samples = [CounterSample::default(); MAX_EVENTS];
+        let sample = |count| CounterSample { count, enabled: 1, running: 1 };
         Share { event: 0, is_less: false }.record(sample(10), &mut samples);
         Share { event: 0, is_less: true }.record(sample(3), &mut samples);
         assert_eq!(samples[0].count, 7);

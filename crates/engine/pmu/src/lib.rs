@@ -51,7 +51,7 @@ mod sampler;
 mod table;
 mod thread;
 
-pub use bellows_sys::perf::Sample;
+pub use bellows_sys::perf::CounterSample;
 pub use event::{Event, UnknownEvent};
 pub use group::{Counts, Group, MAX_EVENTS, OpenError, Reading};
 pub use probe::{NoPmu, Pmu};

@@ -125,22 +125,22 @@ fn in_full(encoding: Encoding, hybrid: Option<u32>, user_only: bool) -> (EventSp
 }
 
 /// The device of the processor's counters in sysfs.
-enum Device {
+enum CounterDevice {
     Unlisted,
     Uniform,
     /// Performance cores beside others: their type.
     Hybrid(u32),
 }
 
-fn device(devices: &Path) -> Device {
+fn device(devices: &Path) -> CounterDevice {
     // If nothing can be listed (a container without /sys), assume this.
-    let Ok(entries) = fs::read_dir(devices) else { return Device::Uniform };
+    let Ok(entries) = fs::read_dir(devices) else { return CounterDevice::Uniform };
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     if names.iter().any(|name| name == "cpu" || name.to_string_lossy().starts_with("armv")) {
-        return Device::Uniform;
+        return CounterDevice::Uniform;
     }
     let kind = fs::read_to_string(devices.join("cpu_core/type")).ok();
-    kind.and_then(|text| text.trim().parse().ok()).map_or(Device::Unlisted, Device::Hybrid)
+    kind.and_then(|text| text.trim().parse().ok()).map_or(CounterDevice::Unlisted, CounterDevice::Hybrid)
 }
 
 /// Probes in the order that [the crate](crate) describes. `try_to_count` returns whether RDPMC may be used.
@@ -151,9 +151,9 @@ fn probe(
     try_to_count: impl Fn(&EventSpec) -> io::Result<bool>,
 ) -> Result<Pmu, NoPmu> {
     let hybrid = match device(devices) {
-        Device::Unlisted => return Err(NoPmu::Absent),
-        Device::Uniform => None,
-        Device::Hybrid(device) => Some(device),
+        CounterDevice::Unlisted => return Err(NoPmu::Absent),
+        CounterDevice::Uniform => None,
+        CounterDevice::Hybrid(device) => Some(device),
     };
     let cycles = |user_only| {
         let encoding = encoding(Event::Cycles, core).expect("every core counts cycles");

@@ -60,7 +60,7 @@ const MODE_KERNEL: u16 = 1;
 /// Reads records until the bytes end or are invalid.
 pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || {
-        let mut header = Reader(bytes);
+        let mut header = RecordReader(bytes);
         let (kind, bits, length) = (header.u32()?, header.u16()?, header.u16()?);
         let body = bytes.get(8..length.into())?;
         bytes = &bytes[length.into()..];
@@ -69,7 +69,7 @@ pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
 }
 
 fn record(kind: u32, bits: u16, body: &[u8]) -> Option<Record<'_>> {
-    let mut body = Reader(body);
+    let mut body = RecordReader(body);
     match kind {
         SAMPLE => sample(bits, body).map(Record::Sample),
         LOST => {
@@ -81,7 +81,7 @@ fn record(kind: u32, bits: u16, body: &[u8]) -> Option<Record<'_>> {
     }
 }
 
-fn sample(bits: u16, mut body: Reader<'_>) -> Option<Moment<'_>> {
+fn sample(bits: u16, mut body: RecordReader<'_>) -> Option<Moment<'_>> {
     let instruction = body.u64()?;
     let mut sample = Moment { instruction, in_kernel: bits & MODE == MODE_KERNEL, stack: Stack::default() };
     let has_registers = body.u64()? != 0;
@@ -99,9 +99,9 @@ fn sample(bits: u16, mut body: Reader<'_>) -> Option<Moment<'_>> {
 }
 
 /// Reads numbers from the front of a slice.
-struct Reader<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;

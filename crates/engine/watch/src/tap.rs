@@ -16,7 +16,7 @@ const MAX_QUEUE: usize = 32 << 20;
 
 /// The overhead of a batch in the queue, and of each packet.
 const BATCH_OVERHEAD: usize = 128;
-const RECORD_OVERHEAD: usize = size_of::<Shape>();
+const RECORD_OVERHEAD: usize = size_of::<PacketLengths>();
 
 /// An open tap. Dropping it closes it.
 pub struct Tap {
@@ -32,7 +32,7 @@ impl Tap {
         let Batch { at, bytes, shapes } = self.batches.recv_timeout(until(deadline)).ok()?;
         self.backlog.bytes.fetch_sub(BATCH_OVERHEAD + RECORD_OVERHEAD * shapes.len() + bytes.len(), Relaxed);
         let mut rest = &bytes[..];
-        let record = |Shape { length, kept, link_type }| {
+        let record = |PacketLengths { length, kept, link_type }| {
             let (bytes, others) = rest.split_at(kept as usize);
             rest = others;
             TapRecord { at, length, link_type, bytes: bytes.to_vec() }
@@ -55,11 +55,11 @@ impl Tap {
 struct Batch {
     at: u64,
     bytes: Vec<u8>,
-    shapes: Vec<Shape>,
+    shapes: Vec<PacketLengths>,
 }
 
 /// A packet's length, its number of copied bytes, and its link type.
-struct Shape {
+struct PacketLengths {
     length: u32,
     kept: u32,
     link_type: u32,
@@ -125,7 +125,7 @@ impl TapWatch {
         packets.iter().for_each(|packet| bytes.extend_from_slice(&packet.bytes()[..kept(packet)]));
         let shape = |packet: &Packet| {
             let (length, kept) = (packet.len() as u32, kept(packet) as u32);
-            Shape { length, kept, link_type: link_type(packet) }
+            PacketLengths { length, kept, link_type: link_type(packet) }
         };
         let shapes = packets.iter().map(shape).collect();
         self.backlog.bytes.fetch_add(taken, Relaxed);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use crate::link::{End, LinkSpec, Side};
+use crate::link::{LinkEnd, LinkSpec, Side};
 use crate::port::Ports;
 
 /// An app's name and ports, whether the app has been created or not.
@@ -49,7 +49,7 @@ struct Check<'n> {
     /// The first occurrence of each link.
     written: HashMap<&'n LinkSpec, usize>,
     /// The first link of each end on each side.
-    first: HashMap<(Side, &'n End), usize>,
+    first: HashMap<(Side, &'n LinkEnd), usize>,
     /// The number of links of each app on each side.
     count: HashMap<(Side, &'n str), usize>,
     /// The names of all apps, built for the first unknown name.
@@ -69,7 +69,7 @@ impl<'n> Check<'n> {
             errors: Vec::new(),
         };
         for app in apps {
-            if !End::is_name(app.name) {
+            if !LinkEnd::is_name(app.name) {
                 check.errors.push(WiringError::BadName { app: app.name.to_owned() });
             }
             match check.by_name.entry(app.name) {
@@ -126,7 +126,7 @@ impl<'n> Check<'n> {
     }
 
     /// Checks the port at one end of a link, given its app.
-    fn port(&mut self, link: usize, side: Side, end: &'n End, app: &WiredApp<'_>) {
+    fn port(&mut self, link: usize, side: Side, end: &'n LinkEnd, app: &WiredApp<'_>) {
         if let (Some((kind, ..)), Some(Ports::Named(named))) = (app.ports, app.ports(side))
             && !named.iter().any(|port| port.name == end.port)
         {
@@ -142,7 +142,7 @@ impl<'n> Check<'n> {
                 None => {}
                 Some(Ports::Named(ports)) => {
                     for port in ports.iter().filter(|port| port.required) {
-                        let end = End { app: app.name.to_owned(), port: port.name.to_owned() };
+                        let end = LinkEnd { app: app.name.to_owned(), port: port.name.to_owned() };
                         if !self.first.contains_key(&(side, &end)) {
                             self.errors.push(WiringError::OpenPort { side, end, help: port.help });
                         }
@@ -171,7 +171,7 @@ fn list(names: &[String]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WiringError {
     /// No app can have this name.
-    #[error("`{}` is not a valid name of an app; {}", .app.escape_debug(), End::NAMES)]
+    #[error("`{}` is not a valid name of an app; {}", .app.escape_debug(), LinkEnd::NAMES)]
     BadName {
         /// The name.
         app: String,
@@ -212,7 +212,7 @@ pub enum WiringError {
         /// Which end of it.
         side: Side,
         /// The end as written.
-        end: End,
+        end: LinkEnd,
         /// The app's type.
         kind: String,
         /// The ports of the app.
@@ -226,7 +226,7 @@ pub enum WiringError {
         /// Which end of it.
         side: Side,
         /// The port.
-        end: End,
+        end: LinkEnd,
         /// The first link.
         first: usize,
     },
@@ -244,7 +244,7 @@ pub enum WiringError {
         /// The port's direction.
         side: Side,
         /// The port.
-        end: End,
+        end: LinkEnd,
         /// One line about the packets that pass through it.
         help: &'static str,
     },
@@ -349,7 +349,7 @@ mod tests {
     fn an_app_of_unknown_type_has_no_port_errors() {
         let apps = [WiredApp { name: "new", ports: None }, WiredApp { name: "t", ports: Some(TEE) }];
         let links = ["new.any -> t.input", "t.a -> new.thing", "t.b -> new.thing"].map(|link| link.parse().unwrap());
-        let end = End { app: "new".into(), port: "thing".into() };
+        let end = LinkEnd { app: "new".into(), port: "thing".into() };
         assert_eq!(
             wiring_errors(&apps, &links),
             [WiringError::LinkedTwice { link: 2, side: Side::Input, end, first: 1 }]
@@ -422,7 +422,7 @@ mod tests {
                             ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
                         errors.extend(open.map(|port| WiringError::OpenPort {
                             side,
-                            end: End { app: app.name.to_owned(), port: port.name.to_owned() },
+                            end: LinkEnd { app: app.name.to_owned(), port: port.name.to_owned() },
                             help: port.help,
                         }));
                     }
@@ -445,8 +445,8 @@ mod tests {
     }
 
     /// An end from few names, so that links often share one. No app has the last name.
-    fn an_end() -> impl Strategy<Value = End> {
-        (0usize..7, 0usize..5).prop_map(|(app, port)| End {
+    fn an_end() -> impl Strategy<Value = LinkEnd> {
+        (0usize..7, 0usize..5).prop_map(|(app, port)| LinkEnd {
             app: ["s", "t", "u", "v", "w", "x", "nobody"][app].to_owned(),
             port: ["input", "output", "a", "b", "c"][port].to_owned(),
         })

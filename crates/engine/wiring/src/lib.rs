@@ -19,7 +19,7 @@ mod order;
 mod port;
 
 pub use errors::{WiredApp, WiringError, wiring_errors};
-pub use link::{End, LinkSpec, LinkSyntaxError, Side};
+pub use link::{LinkEnd, LinkSpec, LinkSyntaxError, Side};
 pub use numbering::{GROUP, OPEN, links_by_port, number_links};
 pub use order::{closing_links, push_order};
 pub use port::{Port, Ports};

@@ -4,14 +4,14 @@ use std::fmt;
 
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct End {
+pub struct LinkEnd {
     /// The app's name.
     pub app: String,
     /// The port's name.
     pub port: String,
 }
 
-impl End {
+impl LinkEnd {
     /// The maximum length of a name, in bytes.
     pub const MAX_NAME: usize = 255;
 
@@ -24,22 +24,22 @@ impl End {
         // Letters without a shape.
         const FILLERS: [char; 6] = ['\u{115f}', '\u{1160}', '\u{17b4}', '\u{17b5}', '\u{3164}', '\u{ffa0}'];
         let fits = |c: char| c.is_alphanumeric() && !FILLERS.contains(&c) || "-_./:@+%,=#".contains(c);
-        (1..=End::MAX_NAME).contains(&name.len()) && name.chars().all(fits)
+        (1..=LinkEnd::MAX_NAME).contains(&name.len()) && name.chars().all(fits)
     }
 }
 
-impl std::str::FromStr for End {
+impl std::str::FromStr for LinkEnd {
     type Err = LinkSyntaxError;
 
     /// Parses `app.port`. App names may contain dots; the port follows the last dot.
-    fn from_str(text: &str) -> Result<End, LinkSyntaxError> {
-        let end = text.rsplit_once('.').filter(|(app, port)| End::is_name(app) && End::is_name(port));
-        let end = end.map(|(app, port)| End { app: app.to_owned(), port: port.to_owned() });
+    fn from_str(text: &str) -> Result<LinkEnd, LinkSyntaxError> {
+        let end = text.rsplit_once('.').filter(|(app, port)| LinkEnd::is_name(app) && LinkEnd::is_name(port));
+        let end = end.map(|(app, port)| LinkEnd { app: app.to_owned(), port: port.to_owned() });
         end.ok_or_else(|| LinkSyntaxError(text.to_owned()))
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for LinkEnd {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}", self.app, self.port)
     }
@@ -49,9 +49,9 @@ impl fmt::Display for End {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LinkSpec {
     /// The output.
-    pub from: End,
+    pub from: LinkEnd,
     /// The input.
-    pub to: End,
+    pub to: LinkEnd,
 }
 
 impl fmt::Display for LinkSpec {
@@ -78,7 +78,7 @@ impl std::str::FromStr for LinkSpec {
 
 impl LinkSpec {
     /// One end of the link: the output that it starts at, or the input that it leads to.
-    pub fn end(&self, side: Side) -> &End {
+    pub fn end(&self, side: Side) -> &LinkEnd {
         match side {
             Side::Output => &self.from,
             Side::Input => &self.to,
@@ -121,15 +121,15 @@ mod tests {
     fn names_are_harmless_wherever_they_are_written() {
         for name in ["a", "router/arp.lan", "eth0:1", "größe", "a@b", "x=1,2", "%1", "+", "名前", &"x".repeat(255)]
         {
-            assert!(End::is_name(name), "{name:?}");
+            assert!(LinkEnd::is_name(name), "{name:?}");
         }
         let wrong = "\u{1b}\u{7f}\u{9b}\u{a0}\u{ad}\u{115f}\u{200b}\u{202e}\u{2066}\u{3164}\u{fe0f}\u{feff}\u{e0041} \t\n\r\
                      <>\"'`$\\;&|(){}[]*?!~^";
         for c in wrong.chars() {
-            assert!(!End::is_name(&format!("a{c}b")), "{c:?}");
+            assert!(!LinkEnd::is_name(&format!("a{c}b")), "{c:?}");
         }
         for name in ["", &"x".repeat(256)] {
-            assert!(!End::is_name(name), "{name:?}");
+            assert!(!LinkEnd::is_name(name), "{name:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> V
 /// If a number is not below `apps`.
 pub fn closing_links(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
-    enum State {
+    enum VisitState {
         New,
         OnPath,
         Done,
@@ -57,27 +57,27 @@ pub fn closing_links(apps: usize, links: &[(usize, usize)], sources: &[usize]) -
         outgoing[*from].push(link);
     }
     let mut closing = vec![false; links.len()];
-    let mut state = vec![State::New; apps];
+    let mut state = vec![VisitState::New; apps];
     for root in sources.iter().copied().chain(0..apps) {
-        if state[root] != State::New {
+        if state[root] != VisitState::New {
             continue;
         }
-        state[root] = State::OnPath;
+        state[root] = VisitState::OnPath;
         // The path: each app with the number of its links that have been followed.
         let mut path = vec![(root, 0)];
         while let Some((app, followed)) = path.last_mut() {
             let Some(&link) = outgoing[*app].get(*followed) else {
-                state[*app] = State::Done;
+                state[*app] = VisitState::Done;
                 path.pop();
                 continue;
             };
             *followed += 1;
             let to = links[link].1;
             match state[to] {
-                State::OnPath => closing[link] = true,
-                State::Done => {}
-                State::New => {
-                    state[to] = State::OnPath;
+                VisitState::OnPath => closing[link] = true,
+                VisitState::Done => {}
+                VisitState::New => {
+                    state[to] = VisitState::OnPath;
                     path.push((to, 0));
                 }
             }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 
 use crate::Signal;
 
@@ -28,7 +28,7 @@ pub struct Bell {
     /// Changes under the exchange's mutex, or by the engine itself.
     word: AtomicU32,
     /// Raised exactly while the word is not the one that the engine has seen.
-    event: Event,
+    event: WakeEvent,
 }
 
 impl Bell {
@@ -49,13 +49,13 @@ impl Bell {
 }
 
 /// One slot.
-struct Place<T> {
+struct ExchangePlace<T> {
     slot: Slot<T>,
     /// The bell of the end that gets values of the slot; `None` if there is no such end.
     owner: Option<Arc<Bell>>,
 }
 
-impl<T> Place<T> {
+impl<T> ExchangePlace<T> {
     fn is_of(&self, bell: &Arc<Bell>) -> bool {
         self.owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, bell))
     }
@@ -114,7 +114,7 @@ impl<T> Slot<T> {
 }
 
 struct Exchange<T> {
-    slots: Mutex<Vec<Place<T>>>,
+    slots: Mutex<Vec<ExchangePlace<T>>>,
     /// Signalled when something was returned.
     back: Condvar,
     /// Raised when something was given up: the control thread sleeps on it. After its end nobody waits any more.
@@ -122,7 +122,7 @@ struct Exchange<T> {
 }
 
 impl<T> Exchange<T> {
-    fn lock(&self) -> MutexGuard<'_, Vec<Place<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ExchangePlace<T>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -243,10 +243,10 @@ impl<T> Stopper<T> {
     /// # Errors
     /// Those of `eventfd(2)`.
     pub fn borrower(&self, slots: Vec<usize>) -> io::Result<Borrower<T>> {
-        let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
+        let bell = Arc::new(Bell { word: AtomicU32::new(0), event: WakeEvent::new()? });
         let mut places = self.0.lock();
         let count = slots.iter().max().map_or(0, |last| last + 1).max(places.len());
-        places.resize_with(count, || Place { slot: Slot::Empty, owner: None });
+        places.resize_with(count, || ExchangePlace { slot: Slot::Empty, owner: None });
         drop(places);
         let given_up = Vec::with_capacity(slots.len());
         Ok(Borrower { exchange: Arc::clone(&self.0), bell, slots, seen: 0, given_up })

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 
 /// An event for a control thread, and whether the thread must end.
 pub struct Signal {
-    event: Event,
+    event: WakeEvent,
     ended: AtomicBool,
 }
 
@@ -16,7 +16,7 @@ impl Signal {
     /// # Errors
     /// Those of `eventfd(2)`.
     pub fn new() -> io::Result<Signal> {
-        Ok(Signal { event: Event::new()?, ended: AtomicBool::new(false) })
+        Ok(Signal { event: WakeEvent::new()?, ended: AtomicBool::new(false) })
     }
 
     /// Wakes the thread, because there is something to check.

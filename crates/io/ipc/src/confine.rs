@@ -20,7 +20,7 @@ use seccompiler::{
 };
 
 use bellows_sys::capability;
-use bellows_sys::signal::Chain;
+use bellows_sys::signal::HandlerChain;
 
 /// Number of system call numbers that are distinguished. All of Linux's are below.
 const NUMBERS: usize = 512;
@@ -329,7 +329,7 @@ impl Drop for Kept {
 }
 
 // SAFETY: the handler changes registers of its own thread, adds to a number, and passes the signal on.
-static HANDLER: Chain = unsafe { Chain::new(libc::SIGSYS, on_sigsys) };
+static HANDLER: HandlerChain = unsafe { HandlerChain::new(libc::SIGSYS, on_sigsys) };
 
 /// The signal's code: the kernel sends it because of a filter.
 const SYS_SECCOMP: libc::c_int = 1;
@@ -479,7 +479,7 @@ mod tests {
         let denied = confined("the_protocols_calls_are_allowed", |denials| {
             let file = crate::memfd::sealed(8192).unwrap();
             let mapping = crate::mapping::SharedMapping::new(&file, 0, 8192).unwrap();
-            let event = bellows_sys::wake::Event::new().unwrap();
+            let event = bellows_sys::wake::WakeEvent::new().unwrap();
             event.raise();
             event.clear();
             let copy = event.as_fd().try_clone_to_owned().unwrap();

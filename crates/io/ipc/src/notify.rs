@@ -67,19 +67,19 @@ impl Means {
 ///
 /// The thread ends when this, its clones and all notifiers are dropped, unless it waits for the other process.
 #[derive(Clone)]
-pub struct Notifiers(Arc<Shared>);
+pub struct Notifiers(Arc<NotifierShared>);
 
 /// Notifies another process through one eventfd, or not at all while none is [set](Notifier::set).
 #[derive(Clone)]
 pub struct Notifier {
-    shared: Arc<Shared>,
+    shared: Arc<NotifierShared>,
     slot: Arc<Slot>,
 }
 
 /// The slots of all notifiers; their number grows.
 type Slots = Mutex<Vec<Arc<Slot>>>;
 
-struct Shared {
+struct NotifierShared {
     slots: Arc<Slots>,
     thread: Thread,
     ended: Arc<AtomicBool>,
@@ -145,7 +145,7 @@ impl Notifiers {
         let (theirs, end) = (Arc::clone(&slots), Arc::clone(&ended));
         let builder = thread::Builder::new().name("notify".into()).stack_size(64 << 10);
         let thread = builder.spawn(move || notify_for_others(&theirs, &end))?.thread().clone();
-        Ok(Notifiers(Arc::new(Shared { slots, thread, ended })))
+        Ok(Notifiers(Arc::new(NotifierShared { slots, thread, ended })))
     }
 
     /// The notifier at `index`.
@@ -200,7 +200,7 @@ fn ring() -> io::Result<IoUring> {
     Ok(uring)
 }
 
-impl Drop for Shared {
+impl Drop for NotifierShared {
     fn drop(&mut self) {
         self.ended.store(true, Release);
         self.thread.unpark();

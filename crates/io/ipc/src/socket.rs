@@ -214,7 +214,7 @@ mod tests {
     use bellows_testkit::eventually;
 
     use super::*;
-    use bellows_sys::wake::Event;
+    use bellows_sys::wake::WakeEvent;
 
     #[test]
     fn descriptors_travel_with_the_first_byte() {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_event_is_distinguished_from_other_files() {
-        let event = Event::new().unwrap();
+        let event = WakeEvent::new().unwrap();
         assert!(is_event(event.as_fd()).unwrap());
         let (socket, _other) = UnixStream::pair().unwrap();
         assert!(!is_event(socket.as_fd()).unwrap());

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const SETTINGS: &str = "/proc/sys/net/ipv6/conf";
 
 /// A device by its network namespace and its name.
-type Place = (Option<PathBuf>, String);
+type DevicePlace = (Option<PathBuf>, String);
 
-static KNOWN: Mutex<Vec<(Place, Weak<AtomicBool>)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(DevicePlace, Weak<AtomicBool>)>> = Mutex::new(Vec::new());
 
 /// Whether the kernel ignores router advertisements that come through a device. All who ask for a device see the same.
 #[derive(Clone, Debug, Default)]

@@ -38,7 +38,7 @@ static KNOWN: Mutex<Known> = Mutex::new(Known { claims: Vec::new(), ports: Vec::
 
 struct Known {
     claims: Vec<Claimed>,
-    ports: Vec<Weak<Mutex<Port>>>,
+    ports: Vec<Weak<Mutex<GuardedPort>>>,
     next: u64,
 }
 
@@ -97,16 +97,16 @@ impl Drop for Claim {
 
 /// A port whose interface the kernel hears, too. Gives the interface its setting back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Guard(Arc<Mutex<Port>>);
+pub(crate) struct Guard(Arc<Mutex<GuardedPort>>);
 
-fn lock(port: &Mutex<Port>) -> MutexGuard<'_, Port> {
+fn lock(port: &Mutex<GuardedPort>) -> MutexGuard<'_, GuardedPort> {
     port.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Guard {
     /// Guards an interface in the namespace of this thread; `None` if the kernel gives no sockets to do so.
     pub(crate) fn new(interface: &Interface) -> Option<Guard> {
-        let port = Port {
+        let port = GuardedPort {
             interfaces: Interfaces::open().ok()?,
             index: interface.index,
             name: interface.name.clone(),
@@ -179,7 +179,7 @@ impl Drop for Guard {
 }
 
 #[derive(Debug)]
-struct Port {
+struct GuardedPort {
     interfaces: Interfaces,
     index: u32,
     name: String,
@@ -201,7 +201,7 @@ struct Port {
     told: Vec<Ipv4Addr>,
 }
 
-impl Port {
+impl GuardedPort {
     fn update(&mut self, claims: &[Claimed]) {
         let of_routers: Vec<Ipv4Addr> =
             claims.iter().filter(|claim| claim.host.is_none()).flat_map(|claim| claim.addresses.clone()).collect();

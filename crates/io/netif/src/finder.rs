@@ -9,7 +9,7 @@ use bellows_sys::namespace;
 use crate::OpenError;
 use crate::arp_guard::Guard;
 use crate::interface::{Event, Interface, Interfaces, Monitor};
-use crate::status::{Link, PortStatus};
+use crate::status::{KernelLink, PortStatus};
 
 /// The interface of a port, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ pub(crate) fn failed(name: &str, error: &std::io::Error) -> OpenError {
 pub(crate) fn report(interface: &Interface, status: &PortStatus) {
     let works = interface.is_up && interface.has_link;
     let driver = ethtool::driver(&interface.name).ok().map(|driver| driver.driver);
-    let link = Link {
+    let link = KernelLink {
         name: interface.name.clone(),
         index: interface.index,
         mac: interface.mac,

@@ -6,10 +6,10 @@ use crate::arp_guard::this_namespace;
 use crate::interface::Interface;
 
 /// An interface: the inode of its network namespace, and its number.
-type Place = (u64, u32);
+type InterfacePlace = (u64, u32);
 
 /// Values of interfaces. Each lasts as long as a port has it.
-pub(crate) struct Joint<T>(Mutex<Vec<(Place, Weak<T>)>>);
+pub(crate) struct Joint<T>(Mutex<Vec<(InterfacePlace, Weak<T>)>>);
 
 impl<T> Joint<T> {
     /// None yet.
@@ -24,7 +24,7 @@ impl<T> Joint<T> {
 }
 
 /// The values, while no other port can reach them.
-pub(crate) struct Locked<'a, T>(MutexGuard<'a, Vec<(Place, Weak<T>)>>);
+pub(crate) struct Locked<'a, T>(MutexGuard<'a, Vec<(InterfacePlace, Weak<T>)>>);
 
 impl<T> Locked<'_, T> {
     /// The value of an interface in the namespace of this thread.
@@ -42,6 +42,6 @@ impl<T> Locked<'_, T> {
     }
 }
 
-fn place(interface: &Interface) -> Place {
+fn place(interface: &Interface) -> InterfacePlace {
     (this_namespace(), interface.index)
 }

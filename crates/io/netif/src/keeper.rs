@@ -16,7 +16,7 @@ use crate::Queue;
 use crate::status::{PortStatus, State};
 
 /// Opens the queues of a port and watches what they depend on. All is called on the control thread.
-pub trait Source: Send + 'static {
+pub trait PortSource: Send + 'static {
     /// The type of its queues.
     type Queue: Queue;
 
@@ -133,7 +133,7 @@ impl<Q: Queue> Keeper<Q> {
     ///
     /// # Errors
     /// Why they cannot be opened. System errors: out of threads or descriptors.
-    pub fn start<S: Source<Queue = Q>>(name: &str, source: S, start: Start, status: Arc<PortStatus>) -> Started<Q> {
+    pub fn start<S: PortSource<Queue = Q>>(name: &str, source: S, start: Start, status: Arc<PortStatus>) -> Started<Q> {
         status.holds_back();
         let system = |error: io::Error| OpenError::Failed(format!("cannot start the thread of a port: {error}"));
         let signal = Arc::new(Signal::new().map_err(system)?);
@@ -143,7 +143,7 @@ impl<Q: Queue> Keeper<Q> {
             gate.open();
         }
         let (first, result) = channel();
-        let port = Port { source, lender, signal, status: Arc::clone(&status), may_be_missing: start.may_be_missing };
+        let port = KeptPort { source, lender, signal, status: Arc::clone(&status), may_be_missing: start.may_be_missing };
         let held_back = Arc::clone(&gate);
         let work = move || {
             held_back.wait();
@@ -191,7 +191,7 @@ impl<Q> Drop for Keeper<Q> {
 }
 
 /// The state of the thread.
-struct Port<S: Source> {
+struct KeptPort<S: PortSource> {
     source: S,
     lender: Lender<Vec<S::Queue>>,
     signal: Arc<Signal>,
@@ -199,7 +199,7 @@ struct Port<S: Source> {
     may_be_missing: bool,
 }
 
-impl<S: Source> Port<S> {
+impl<S: PortSource> KeptPort<S> {
     fn run(mut self, first: &Sender<Result<(), OpenError>>) {
         if let Err(error) = self.source.prepare() {
             self.status.fails(State::Failed, error.to_string());
@@ -347,7 +347,7 @@ mod tests {
     /// A source whose interface takes its time to answer.
     struct Slow(UnixSource);
 
-    impl Source for Slow {
+    impl PortSource for Slow {
         type Queue = UnixQueue;
 
         fn open(&mut self, status: &PortStatus) -> Result<Vec<UnixQueue>, OpenError> {

@@ -6,7 +6,7 @@ use std::io;
 use bellows_netdev::netlink::Family;
 
 use crate::netlink::{
-    ACKNOWLEDGE, Connection, DUMP, Message, Request, RequestError, attributes, u16_at, u32_at, u64_at,
+    ACKNOWLEDGE, Connection, DUMP, Message, NetlinkRequest, RequestError, attributes, u16_at, u32_at, u64_at,
 };
 
 /// The family that knows the others' numbers: `linux/genetlink.h`.
@@ -106,18 +106,18 @@ pub fn xdp_features(index: u32) -> io::Result<Option<XdpFeatures>> {
 
 /// A queue that an interface uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct UsedQueue {
     /// Its number among those of the same direction.
     pub number: u32,
     /// The direction.
-    pub direction: Direction,
+    pub direction: QueueDirection,
     /// Whether an `AF_XDP` socket is bound to it (Linux 6.15; earlier kernels do not tell).
     pub has_xsk: bool,
 }
 
 /// The direction of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
+pub enum QueueDirection {
     /// It receives.
     Rx,
     /// It sends.
@@ -131,11 +131,11 @@ pub enum Direction {
 ///
 /// # Errors
 /// The kernel does not answer, or interfaces change faster than they are read.
-pub fn queues(index: u32) -> io::Result<Option<Vec<Queue>>> {
+pub fn queues(index: u32) -> io::Result<Option<Vec<UsedQueue>>> {
     let mut connection = Connection::open(Family::Generic)?;
     let Some(family) = family(&mut connection)? else { return Ok(None) };
     let body = [NETDEV_CMD_QUEUE_GET, VERSION, 0, 0];
-    let request = Request::new(family, DUMP, &body).attribute(NETDEV_A_QUEUE_IFINDEX, &index.to_ne_bytes());
+    let request = NetlinkRequest::new(family, DUMP, &body).attribute(NETDEV_A_QUEUE_IFINDEX, &index.to_ne_bytes());
     let action = || format!("list the queues of interface {index}");
     let answer = connection.exchange(action, &request, |found: &mut Option<Vec<_>>, message| {
         found.get_or_insert_default().extend(queue(message));
@@ -147,15 +147,15 @@ pub fn queues(index: u32) -> io::Result<Option<Vec<Queue>>> {
 }
 
 /// The queue in a message; `None` if it is incomplete.
-fn queue(message: &Message<'_>) -> Option<Queue> {
+fn queue(message: &Message<'_>) -> Option<UsedQueue> {
     let number = |wanted| u32_at(find(message, wanted)?, 0);
     let direction = match number(NETDEV_A_QUEUE_TYPE)? {
-        NETDEV_QUEUE_TYPE_RX => Direction::Rx,
-        NETDEV_QUEUE_TYPE_TX => Direction::Tx,
+        NETDEV_QUEUE_TYPE_RX => QueueDirection::Rx,
+        NETDEV_QUEUE_TYPE_TX => QueueDirection::Tx,
         _ => return None,
     };
     let has_xsk = find(message, NETDEV_A_QUEUE_XSK).is_some();
-    Some(Queue { number: number(NETDEV_A_QUEUE_ID)?, direction, has_xsk })
+    Some(UsedQueue { number: number(NETDEV_A_QUEUE_ID)?, direction, has_xsk })
 }
 
 /// The number of the family `netdev`; `None` if the kernel does not have it.
@@ -180,8 +180,8 @@ fn errno(error: &io::Error) -> Option<i32> {
     RequestError::of(error).map(RequestError::errno)
 }
 
-fn request(family: u16, command: u8) -> Request {
-    Request::new(family, ACKNOWLEDGE, &[command, VERSION, 0, 0])
+fn request(family: u16, command: u8) -> NetlinkRequest {
+    NetlinkRequest::new(family, ACKNOWLEDGE, &[command, VERSION, 0, 0])
 }
 
 /// The content of the message's first attribute of a kind.

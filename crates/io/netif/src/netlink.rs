@@ -84,14 +84,14 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 
 /// A message to the kernel, being written.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct NetlinkRequest {
     bytes: Vec<u8>,
 }
 
-impl Request {
+impl NetlinkRequest {
     /// A request with a body, to which attributes can be added.
-    pub(crate) fn new(kind: u16, flags: u16, body: &[u8]) -> Request {
-        let mut request = Request { bytes: vec![0; HEADER_LEN] };
+    pub(crate) fn new(kind: u16, flags: u16, body: &[u8]) -> NetlinkRequest {
+        let mut request = NetlinkRequest { bytes: vec![0; HEADER_LEN] };
         request.bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         request.bytes[6..8].copy_from_slice(&(REQUEST | flags).to_ne_bytes());
         request.append(body);
@@ -105,7 +105,7 @@ impl Request {
     }
 
     /// Adds an attribute. Its content has less than 64 KiB.
-    pub(crate) fn attribute(mut self, kind: u16, content: &[u8]) -> Request {
+    pub(crate) fn attribute(mut self, kind: u16, content: &[u8]) -> NetlinkRequest {
         let len = ATTRIBUTE_HEADER_LEN + content.len();
         debug_assert!(len <= usize::from(u16::MAX));
         self.bytes.extend_from_slice(&(len as u16).to_ne_bytes());
@@ -115,7 +115,7 @@ impl Request {
     }
 
     /// Adds a text with a zero byte at its end.
-    pub(crate) fn text(self, kind: u16, text: &str) -> Request {
+    pub(crate) fn text(self, kind: u16, text: &str) -> NetlinkRequest {
         self.attribute(kind, &[text.as_bytes(), b"\0"].concat())
     }
 
@@ -228,7 +228,7 @@ impl Connection {
     pub(crate) fn exchange<T: Default>(
         &mut self,
         action: impl Fn() -> String,
-        request: &Request,
+        request: &NetlinkRequest,
         mut each: impl FnMut(&mut T, &Message<'_>),
     ) -> io::Result<T> {
         for _ in 0..DUMP_ATTEMPTS {
@@ -246,7 +246,7 @@ impl Connection {
     pub(crate) fn dump(
         &mut self,
         action: impl Fn() -> String,
-        request: &Request,
+        request: &NetlinkRequest,
         each: impl FnMut(&Message<'_>),
     ) -> io::Result<bool> {
         self.attempt(&action, request, each)
@@ -256,7 +256,7 @@ impl Connection {
     fn attempt(
         &mut self,
         action: &impl Fn() -> String,
-        request: &Request,
+        request: &NetlinkRequest,
         mut each: impl FnMut(&Message<'_>),
     ) -> io::Result<bool> {
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot {}: {error}", action()));
@@ -312,7 +312,7 @@ mod tests {
             sequence: u32,
         ) {
             let body = [body.clone(), vec![0; body.len().next_multiple_of(4) - body.len()]].concat();
-            let mut request = Request::new(kind, ACKNOWLEDGE, &body);
+            let mut request = NetlinkRequest::new(kind, ACKNOWLEDGE, &body);
             for (kind, content) in &contents {
                 request = request.attribute(*kind, content);
             }
@@ -330,11 +330,11 @@ mod tests {
 
     /// An answer as the kernel sends it: the number, the request's header or all of it, and an explanation.
     fn answer(errno: i32, is_capped: bool, explanation: Option<&str>) -> Vec<u8> {
-        let request = Request::new(16, ACKNOWLEDGE, &[1; 8]).text(3, "name").finish(1);
+        let request = NetlinkRequest::new(16, ACKNOWLEDGE, &[1; 8]).text(3, "name").finish(1);
         let repeated = if is_capped { &request[..HEADER_LEN] } else { &request[..] };
         let body = [&(-errno).to_ne_bytes()[..], repeated].concat();
         let flags = if is_capped { CAPPED } else { 0 } | if explanation.is_some() { HAS_ATTRIBUTES } else { 0 };
-        let mut answer = Request::new(KIND_ERROR, flags, &body);
+        let mut answer = NetlinkRequest::new(KIND_ERROR, flags, &body);
         if let Some(explanation) = explanation {
             answer = answer.attribute(2, &[0; 4]).text(ERROR_TEXT, explanation);
         }

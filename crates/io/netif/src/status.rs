@@ -43,7 +43,7 @@ impl State {
 
 /// What is known about the kernel's interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct KernelLink {
     /// Its present name.
     pub name: String,
     /// Its number.
@@ -72,7 +72,7 @@ pub struct Snapshot {
     /// Its state.
     pub state: State,
     /// The interface, if there is one.
-    pub link: Option<Link>,
+    pub link: Option<KernelLink>,
     /// What was negotiated with the kernel or the other side, by name: modes, numbers of queues and the like.
     pub details: BTreeMap<&'static str, String>,
     /// Number of times that it was opened.

@@ -20,7 +20,7 @@ use crate::arp_guard::Claim;
 use crate::finder::Finder;
 use crate::interface::{Interface, Interfaces};
 use crate::joint::Joint;
-use crate::keeper::{OpenError, Source};
+use crate::keeper::{OpenError, PortSource};
 use crate::release::wait_for_other_owners;
 use crate::status::PortStatus;
 use crate::virtio_header::{from_header, to_header};
@@ -271,7 +271,7 @@ fn give_back(interfaces: &mut Interfaces, before: &Before) {
     }
 }
 
-impl Source for TapSource {
+impl PortSource for TapSource {
     type Queue = TapQueue;
 
     fn prepare(&mut self) -> Result<(), OpenError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bellows_netif::status::PortStatus;
 use bellows_netif::unix::{UnixConfig, UnixMode, UnixQueue, UnixSource};
-use bellows_netif::{Keeper, OpenError, Source, Start};
+use bellows_netif::{Keeper, OpenError, PortSource, Start};
 use bellows_packet::{Packet, pool};
 use bellows_sys::access::FileAccess;
 use bellows_testkit::{eventually, scratch};
@@ -13,7 +13,7 @@ use bellows_testkit::{eventually, scratch};
 /// The queue of an AF_XDP socket takes and frees buffers where it is opened and closed.
 struct UsesBuffers(UnixSource);
 
-impl Source for UsesBuffers {
+impl PortSource for UsesBuffers {
     type Queue = UnixQueue;
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<UnixQueue>, OpenError> {

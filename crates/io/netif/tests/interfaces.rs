@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bellows_netdev::ethtool::{Channels, channels, set_channels};
 use bellows_netif::interface::{Event, Interface, Interfaces, Monitor, OperationalState, RequestError};
-use bellows_netif::netdev::{Direction, Queue, queues, xdp_features};
+use bellows_netif::netdev::{QueueDirection, UsedQueue, queues, xdp_features};
 use bellows_sys::capability::{Set, missing, retain};
 use bellows_sys::namespace::{current, enter_new_network};
 use bellows_sys::wake::sleep_until_readable;
@@ -300,21 +300,21 @@ fn queues_are_listed_while_the_interface_is_up() {
         set_channels("one", &Channels { rx: 3, tx: 2, ..channels("one").unwrap().unwrap() }).unwrap();
         interfaces.set_up(one, true).unwrap();
         interfaces.set_up(two, true).unwrap();
-        let queue = |number, direction| Queue { number, direction, has_xsk: false };
-        let expected = [queue(0, Direction::Rx), queue(1, Direction::Rx), queue(2, Direction::Rx)]
+        let queue = |number, direction| UsedQueue { number, direction, has_xsk: false };
+        let expected = [queue(0, QueueDirection::Rx), queue(1, QueueDirection::Rx), queue(2, QueueDirection::Rx)]
             .into_iter()
-            .chain([queue(0, Direction::Tx), queue(1, Direction::Tx)]);
+            .chain([queue(0, QueueDirection::Tx), queue(1, QueueDirection::Tx)]);
         assert_eq!(queues(one).unwrap(), Some(expected.collect()));
         // A driver that tells `ethtool` nothing.
         let lo = named(interfaces, "lo").index;
         interfaces.set_up(lo, true).unwrap();
         assert_eq!(channels("lo").unwrap(), None);
-        assert_eq!(queues(lo).unwrap(), Some(vec![queue(0, Direction::Rx), queue(0, Direction::Tx)]));
+        assert_eq!(queues(lo).unwrap(), Some(vec![queue(0, QueueDirection::Rx), queue(0, QueueDirection::Tx)]));
         // A TAP that no program has opened uses at most one of those that it could have.
         ip("tuntap add mode tap name tap0 multi_queue; link set tap0 up");
         let tap = named(interfaces, "tap0");
         let count = |direction| queues(tap.index).unwrap().unwrap().iter().filter(|q| q.direction == direction).count();
-        assert!(tap.rx_queues > 1 && count(Direction::Rx) <= 1, "{tap:?}");
+        assert!(tap.rx_queues > 1 && count(QueueDirection::Rx) <= 1, "{tap:?}");
         assert_eq!(channels("tap0").unwrap().unwrap().receiving(), 0);
     });
 }

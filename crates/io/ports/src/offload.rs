@@ -8,7 +8,7 @@
 //! Only packets with a claim are parsed.
 
 use bellows_packet::{Offload, Packet};
-use bellows_wire::offload::{GsoPacket, Kind, Transport, finish_checksum};
+use bellows_wire::offload::{GsoPacket, GsoKind, Transport, finish_checksum};
 
 /// The offloads that a receiver accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +88,8 @@ fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
     }
     let offload = Offload { header_length: 0, segment_size: 0, ..claim };
     let kind = match claim.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_TCP4 => Kind::Tcp4,
-        Offload::GSO_TCP6 => Kind::Tcp6,
+        Offload::GSO_TCP4 => GsoKind::Tcp4,
+        Offload::GSO_TCP6 => GsoKind::Tcp6,
         _ => return (!claim.is_gso()).then_some(offload),
     };
     let whole = GsoPacket::new(frame, kind, claim.segment_size).ok()?;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_ipc::notify::{Notifier, Notifiers};
 use bellows_packet::{Offload, Packet, Vector, pool};
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 use bellows_testkit::wait::eventually;
 use bellows_virtio::Features;
 use bellows_virtio::ring::{Areas, Doorbell, Position, ReceiveRing, Setup, Stop, TransmitRing};
@@ -89,7 +89,7 @@ impl Bench<'_> {
         let mut random = Random::new(seed);
         guest.reset();
         let driver = driver(guest, features, size, &mut random);
-        let event = Event::new().unwrap();
+        let event = WakeEvent::new().unwrap();
         let call = File::from(event.as_fd().try_clone_to_owned().unwrap());
         let device = device(guest, features, transmit, size, &*driver, driver.position(), &call);
         let logging = random.one_in(8);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_campaign::{Journal, LocalExecutor, Observer, Progress, Row, RunId, Stop, load, run};
+use bellows_campaign::{Journal, LocalExecutor, Observer, CampaignProgress, Row, RunId, Stop, load, run};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -13,10 +13,10 @@ use signal_hook::iterator::Signals;
 struct Terminal;
 
 impl Observer for Terminal {
-    fn started(&mut self, _: RunId, _: &Progress) {}
+    fn started(&mut self, _: RunId, _: &CampaignProgress) {}
 
-    fn recorded(&mut self, row: &Row, progress: &Progress) {
-        let Progress { done, all, left, .. } = progress;
+    fn recorded(&mut self, row: &Row, progress: &CampaignProgress) {
+        let CampaignProgress { done, all, left, .. } = progress;
         let left = left.map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
         let scores = row.scores.iter().map(|score| match score.value {
             Some(value) => format!("{value} {}", score.unit),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bellows_campaign::{
-    CompareOptions, Comparison, Folders, Journal, LocalExecutor, Observer, Progress, Row, RunId, Stop, build_versions,
+    CompareOptions, Comparison, Folders, Journal, LocalExecutor, Observer, CampaignProgress, Row, RunId, Stop, build_versions,
     load, run,
 };
 
@@ -17,9 +17,9 @@ impl Observer for Terminal {
         eprintln!("{what}");
     }
 
-    fn started(&mut self, _: RunId, _: &Progress) {}
+    fn started(&mut self, _: RunId, _: &CampaignProgress) {}
 
-    fn recorded(&mut self, row: &Row, Progress { done, all, .. }: &Progress) {
+    fn recorded(&mut self, row: &Row, CampaignProgress { done, all, .. }: &CampaignProgress) {
         eprintln!("{done} of {all}: {:?}", row.levels);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::template::{Template, Value};
+use crate::template::{Template, PlaceholderValue};
 
 /// A campaign: what is measured, under which conditions, and how often.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -110,7 +110,7 @@ pub struct Level {
     /// The name of the level in results and reports.
     pub label: String,
     /// What `{factor.key}` is replaced with.
-    pub values: BTreeMap<String, Value>,
+    pub values: BTreeMap<String, PlaceholderValue>,
 }
 
 /// Combinations that are not run: those that have one of the levels of each of these factors.
@@ -226,7 +226,7 @@ pub struct Hypothesis {
     #[serde(rename = "where")]
     pub subset: BTreeMap<String, Vec<String>>,
     /// The direction of the difference.
-    pub direction: Direction,
+    pub direction: ScoreDirection,
     /// By how much the difference exceeds 0, in the score's unit.
     pub margin: f64,
     /// The probability of confirming it by chance, for all hypotheses of the campaign together.
@@ -242,7 +242,7 @@ pub struct Hypothesis {
 /// The direction of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum ScoreDirection {
     /// The first mean is greater.
     Greater,
     /// The first mean is less.

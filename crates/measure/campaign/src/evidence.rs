@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::campaign::{Campaign, Hypothesis};
 use crate::folder::{Info, JOURNAL, JournalError};
 use crate::plan::Plan;
-use crate::register::{Record, Register};
+use crate::register::{HypothesisRecord, Register};
 use crate::results::Results;
 
 /// What a row can be used for with regard to a hypothesis.
@@ -102,7 +102,7 @@ impl Evidence {
     }
 
     /// What each row of the results can be used for with regard to a registered hypothesis.
-    pub fn uses(&self, record: &Record) -> Vec<Use> {
+    pub fn uses(&self, record: &HypothesisRecord) -> Vec<Use> {
         let place = self.register.records().iter().position(|known| known.hash == record.hash);
         let place = place.map_or(u32::MAX, |place| place as u32 + 1);
         let registered = calendar::microseconds(&record.time).unwrap_or(i64::MAX);
@@ -125,7 +125,7 @@ impl Evidence {
     }
 
     /// How many of the runs that a registered hypothesis was planned with are recorded, and how many there are.
-    pub(crate) fn planned(&self, record: &Record, campaign: &Campaign) -> (usize, usize) {
+    pub(crate) fn planned(&self, record: &HypothesisRecord, campaign: &Campaign) -> (usize, usize) {
         let plan = Plan::new(campaign);
         let is_meant = |levels: &[usize]| {
             campaign.factors.iter().zip(levels).all(|(factor, level)| {

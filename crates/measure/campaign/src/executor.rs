@@ -12,9 +12,9 @@ use crate::plan::{Hash, Plan, RunId};
 use crate::processes::{Ended, Finished, Processes, Stop, Surroundings};
 use crate::register::Register;
 use crate::row::{Failure, FailureKind, Row, Score};
-use crate::score::{Captured, Output, Reader};
+use crate::score::{Captured, Output, ScoreReader};
 use crate::strays::{end_strays, mark_of};
-use crate::template::{Placeholder, Value, joined};
+use crate::template::{Placeholder, PlaceholderValue, joined};
 use crate::time;
 
 /// Maximum number of bytes of standard error that a failure keeps.
@@ -91,7 +91,7 @@ pub trait Executor {
 pub struct LocalExecutor<'c> {
     campaign: &'c Campaign,
     plan: Plan,
-    reader: Reader,
+    reader: ScoreReader,
     folder: PathBuf,
     facts: Facts,
     cpus: Vec<usize>,
@@ -126,7 +126,7 @@ impl<'c> LocalExecutor<'c> {
         Ok(LocalExecutor {
             campaign,
             plan: Plan::new(campaign),
-            reader: Reader::new(campaign),
+            reader: ScoreReader::new(campaign),
             folder: folder.to_owned(),
             facts: Facts::of(&cpus),
             cpus,
@@ -183,7 +183,7 @@ impl<'c> LocalExecutor<'c> {
         &mut self,
         command: &Command,
         environment: &[(String, String)],
-        value: impl Fn(&Placeholder) -> Value,
+        value: impl Fn(&Placeholder) -> PlaceholderValue,
         stop: &Stop,
     ) -> std::io::Result<Finished> {
         let words: Vec<String> = match command {
@@ -199,7 +199,7 @@ impl<'c> LocalExecutor<'c> {
     /// Runs the commands of the setup or the teardown.
     fn stage(&mut self, stage: &'static str, commands: &[Command], stop: &Stop) -> Result<(), ExecuteError> {
         for command in commands {
-            let finished = self.command(command, &[], |_| Value::Text(String::new()), stop);
+            let finished = self.command(command, &[], |_| PlaceholderValue::Text(String::new()), stop);
             match outcome(finished, false, self.campaign) {
                 Ok(_) => {}
                 Err(None) => return Err(ExecuteError::Stopped),
@@ -213,7 +213,7 @@ impl<'c> LocalExecutor<'c> {
     fn read_versions(&mut self, stop: &Stop) {
         for (name, command) in &self.campaign.versions {
             let mark = self.processes.mark();
-            let finished = self.command(command, &[], |_| Value::Text(String::new()), stop);
+            let finished = self.command(command, &[], |_| PlaceholderValue::Text(String::new()), stop);
             self.processes.end_from(mark);
             let version = match outcome(finished, false, self.campaign) {
                 Ok(finished) => {
@@ -354,18 +354,18 @@ impl Executor for LocalExecutor<'_> {
 }
 
 /// What a placeholder stands for in a run.
-fn fill(campaign: &Campaign, levels: &[usize], [name, block]: [&str; 2], placeholder: &Placeholder) -> Value {
+fn fill(campaign: &Campaign, levels: &[usize], [name, block]: [&str; 2], placeholder: &Placeholder) -> PlaceholderValue {
     let level = |name: &str| {
         let factor = campaign.factor(name)?;
         campaign.factors[factor].levels.get(levels[factor])
     };
     match placeholder {
-        Placeholder::Run => Value::Text(name.to_owned()),
-        Placeholder::Block => Value::Text(block.to_owned()),
-        Placeholder::Label(name) => Value::Text(level(name).map_or(String::new(), |level| level.label.clone())),
+        Placeholder::Run => PlaceholderValue::Text(name.to_owned()),
+        Placeholder::Block => PlaceholderValue::Text(block.to_owned()),
+        Placeholder::Label(name) => PlaceholderValue::Text(level(name).map_or(String::new(), |level| level.label.clone())),
         Placeholder::Value(name, key) => {
             let value = level(name).and_then(|level| level.values.get(key).cloned());
-            value.unwrap_or(Value::Text(String::new()))
+            value.unwrap_or(PlaceholderValue::Text(String::new()))
         }
     }
 }

@@ -6,10 +6,10 @@ use crate::import::import;
 use crate::line::Line;
 use crate::lines::each_line;
 use crate::plan::Plan;
-use crate::register::Record;
+use crate::register::HypothesisRecord;
 use crate::results::Results;
 use crate::row::Row;
-use crate::score::Reader;
+use crate::score::ScoreReader;
 
 /// Reads bytes as a campaign file, as a table in CSV, as a journal, or as a register: which, the first byte says.
 ///
@@ -22,10 +22,10 @@ pub fn exercise(bytes: &[u8]) {
         1 => exercise_table(bytes),
         2 => exercise_journal(bytes),
         _ => {
-            let records = bytes.split(|byte| *byte == b'\n').map(serde_json::from_slice::<Record>);
+            let records = bytes.split(|byte| *byte == b'\n').map(serde_json::from_slice::<HypothesisRecord>);
             for record in records.flatten() {
                 let written = serde_json::to_vec(&record).unwrap_or_default();
-                assert_eq!(serde_json::from_slice::<Record>(&written).ok().as_ref(), Some(&record));
+                assert_eq!(serde_json::from_slice::<HypothesisRecord>(&written).ok().as_ref(), Some(&record));
             }
         }
     }
@@ -36,7 +36,7 @@ fn exercise_file(text: &str) {
         Ok(campaign) => {
             let plan = Plan::new(&campaign);
             assert!(plan.combinations() > 0 && plan.block(1).len() == plan.combinations());
-            assert!(!Reader::new(&campaign).is_broken());
+            assert!(!ScoreReader::new(&campaign).is_broken());
             assert_eq!(parse("campaign.toml", text).map(|again| Plan::new(&again).hash()), Ok(plan.hash()));
         }
         Err(diagnostics) => {

@@ -90,12 +90,12 @@ mod verdict;
 mod words;
 
 pub use campaign::{
-    Better, Build, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec,
+    Better, Build, Campaign, Command, ScoreDirection, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec,
     Stream, Version,
 };
 pub use compare::{
     CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect as PairEffect, Failures, Folders,
-    LostPair, Options as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
+    LostPair, ComparisonOptions as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
 };
 pub use diagnostics::{Diagnostics, visible};
 pub use evidence::{Evidence, Use};
@@ -110,14 +110,14 @@ pub use needed::{Effect, NeededError, NeededRuns, Question, needed_runs};
 pub use observed::{Counts, Observed};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
-pub use register::{Record, Register, Standing, register, text_hash};
+pub use register::{HypothesisRecord, Register, Standing, register, text_hash};
 pub use results::{FactorColumn, Results, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
-pub use runner::{Observer, Progress, RunError, Summary, run};
+pub use runner::{Observer, CampaignProgress, RunError, Summary, run};
 pub use sample::Estimate;
-pub use score::{Captured, Output, Reader};
+pub use score::{Captured, Output, ScoreReader};
 pub use status::{Planned, Status};
-pub use template::{Template, Value};
+pub use template::{Template, PlaceholderValue};
 pub use time::now;
 pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};
 pub use words::Words;

@@ -1,6 +1,6 @@
 //! How many runs show an effect, from the scatter of those that there are.
 
-use bellows_stats::power::{Comparison, PowerError, runs_needed, smallest_effect};
+use bellows_stats::power::{TTest, PowerError, runs_needed, smallest_effect};
 use bellows_stats::{AnovaError, Factor, Model, anova_within};
 use serde::Serialize;
 
@@ -155,9 +155,9 @@ pub fn needed_runs(results: &Results, question: &Question) -> Result<NeededRuns,
     let levels = counts.iter().filter(|&&runs| runs > 0).count() as u64;
     let pairs = levels * (levels - 1) / 2;
     let significance = question.level / pairs as f64;
-    let runs = runs_needed(Comparison::TwoSamples, effect / deviation, significance, question.power)?;
+    let runs = runs_needed(TTest::TwoSamples, effect / deviation, significance, question.power)?;
     let least = counts.iter().copied().filter(|&runs| runs > 0).min().unwrap_or(0);
-    let smallest = smallest_effect(Comparison::TwoSamples, least, significance, question.power);
+    let smallest = smallest_effect(TTest::TwoSamples, least, significance, question.power);
     // The runs of a level in each block: its combinations.
     let combinations = combinations_of_levels(&found, &codes);
     Ok(NeededRuns {

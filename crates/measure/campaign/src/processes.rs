@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_sys::wake::{Event, sleep_until_readable};
+use bellows_sys::wake::{WakeEvent, sleep_until_readable};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
@@ -39,7 +39,7 @@ const BUSY: Duration = Duration::from_secs(1);
 /// A request to end, from another thread. The command that runs is ended with all its processes.
 pub struct Stop {
     is_set: AtomicBool,
-    event: Event,
+    event: WakeEvent,
 }
 
 impl Stop {
@@ -48,7 +48,7 @@ impl Stop {
     /// # Errors
     /// If the process or the system has no free descriptor.
     pub fn new() -> io::Result<Stop> {
-        Ok(Stop { is_set: AtomicBool::new(false), event: Event::new()? })
+        Ok(Stop { is_set: AtomicBool::new(false), event: WakeEvent::new()? })
     }
 
     /// Requests the end.
@@ -76,7 +76,7 @@ pub(crate) enum Ended {
 const MAX_ENDING: Duration = Duration::from_millis(100);
 
 /// A command and the processes that it started.
-struct Group {
+struct ProcessGroup {
     child: Child,
     id: Pid,
     pidfd: OwnedFd,
@@ -84,7 +84,7 @@ struct Group {
     kept: [Captured; 2],
 }
 
-impl Group {
+impl ProcessGroup {
     fn signal(&self, signal: Signal) {
         // It fails if no process of the group is left, or if all are of another user.
         let _ = kill_process_group(self.id, signal);
@@ -110,7 +110,7 @@ impl Group {
     }
 }
 
-impl Group {
+impl ProcessGroup {
     /// Ends all its processes. Returns what remains, as a sentence without a full stop: a process of another user, or
     /// one that the kernel does not let go, is not waited for.
     fn end(&mut self) -> Option<String> {
@@ -192,7 +192,7 @@ fn spawn(command: &mut Command) -> io::Result<(Instant, Child)> {
 
 /// The commands whose processes may still run.
 pub(crate) struct Processes {
-    groups: Vec<Group>,
+    groups: Vec<ProcessGroup>,
     buffer: Vec<u8>,
     /// What could not be ended.
     remains: Vec<String>,
@@ -263,7 +263,7 @@ impl Processes {
         })();
         match opened {
             Ok((pidfd, outputs)) => {
-                self.groups.push(Group { child, id, pidfd, outputs, kept: [Captured::default(), Captured::default()] });
+                self.groups.push(ProcessGroup { child, id, pidfd, outputs, kept: [Captured::default(), Captured::default()] });
                 Ok(())
             }
             Err(error) => {

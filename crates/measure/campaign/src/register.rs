@@ -26,7 +26,7 @@ use crate::time;
 
 /// A hypothesis as it was registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct HypothesisRecord {
     /// The hypothesis.
     pub hypothesis: Hypothesis,
     /// The hash of its text.
@@ -50,7 +50,7 @@ pub struct Record {
     pub hash: Hash,
 }
 
-impl Record {
+impl HypothesisRecord {
     fn computed(&self) -> Hash {
         Hash::of_json(&json!({
             "text": self.text,
@@ -73,7 +73,7 @@ pub fn text_hash(hypothesis: &Hypothesis) -> Hash {
 /// The records of a results folder.
 #[derive(Clone, Debug, Default)]
 pub struct Register {
-    records: Vec<Record>,
+    records: Vec<HypothesisRecord>,
     /// The length of the file when it was read.
     length: u64,
 }
@@ -84,9 +84,9 @@ pub enum Standing<'r> {
     /// It is not.
     Unregistered,
     /// It is, as it is stated now.
-    Registered(&'r Record),
+    Registered(&'r HypothesisRecord),
     /// One of this name is, with another text.
-    Changed(&'r Record),
+    Changed(&'r HypothesisRecord),
 }
 
 /// Which record was the last.
@@ -174,7 +174,7 @@ impl Register {
     }
 
     /// The records in their order.
-    pub fn records(&self) -> &[Record] {
+    pub fn records(&self) -> &[HypothesisRecord] {
         &self.records
     }
 
@@ -186,7 +186,7 @@ impl Register {
     /// Whether a hypothesis is registered.
     pub fn standing(&self, hypothesis: &Hypothesis) -> Standing<'_> {
         let text = text_hash(hypothesis);
-        let same_name = |record: &&Record| record.hypothesis.name == hypothesis.name;
+        let same_name = |record: &&HypothesisRecord| record.hypothesis.name == hypothesis.name;
         match self.records.iter().find(|record| record.text == text) {
             Some(record) => Standing::Registered(record),
             None => self.records.iter().rfind(same_name).map_or(Standing::Unregistered, Standing::Changed),
@@ -203,7 +203,7 @@ impl Register {
 
 /// A comparison of a register with the lines of a journal.
 pub(crate) struct Agreement<'r> {
-    records: &'r [Record],
+    records: &'r [HypothesisRecord],
     /// The number of each record, from 1.
     places: HashMap<String, u32>,
     /// The text of the newest record that a row has named, and its number.
@@ -294,7 +294,7 @@ impl Agreement<'_> {
 /// # Errors
 /// If files cannot be read or written, or were changed, or the folder has the results of another campaign, or no run
 /// is left that could confirm the hypothesis.
-pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> Result<Record, JournalError> {
+pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> Result<HypothesisRecord, JournalError> {
     Info::check_own(folder)?;
     create_folder(folder)?;
     Info::check(folder, campaign)?;
@@ -303,7 +303,7 @@ pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> 
     // Two processes that register at once would both continue the same record.
     lock(&file, &path)?;
     recover(&path, &mut file, |_, line| {
-        serde_json::from_slice::<Record>(line)?;
+        serde_json::from_slice::<HypothesisRecord>(line)?;
         Ok(())
     })?;
     let register = Register::read(folder)?;
@@ -330,7 +330,7 @@ pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> 
         let name = hypothesis.name.clone();
         return Err(JournalError::NoRunsLeft { name, repeats });
     }
-    let mut record = Record {
+    let mut record = HypothesisRecord {
         hypothesis: hypothesis.clone(),
         text: text_hash(hypothesis),
         campaign: plan.hash(),

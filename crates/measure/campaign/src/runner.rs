@@ -12,7 +12,7 @@ use crate::row::Row;
 
 /// How far a campaign is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub struct CampaignProgress {
     /// The number of runs that are recorded.
     pub done: usize,
     /// The number of runs in all.
@@ -29,17 +29,17 @@ pub trait Observer {
     fn preparing(&mut self, _: &str) {}
 
     /// A run starts.
-    fn started(&mut self, run: RunId, progress: &Progress);
+    fn started(&mut self, run: RunId, progress: &CampaignProgress);
 
     /// A run is recorded.
-    fn recorded(&mut self, row: &Row, progress: &Progress);
+    fn recorded(&mut self, row: &Row, progress: &CampaignProgress);
 }
 
 /// Ignores everything.
 impl Observer for () {
-    fn started(&mut self, _: RunId, _: &Progress) {}
+    fn started(&mut self, _: RunId, _: &CampaignProgress) {}
 
-    fn recorded(&mut self, _: &Row, _: &Progress) {}
+    fn recorded(&mut self, _: &Row, _: &CampaignProgress) {}
 }
 
 /// Why a campaign cannot go on.
@@ -111,7 +111,7 @@ fn each(
         }
         let progress = |summary: &Summary, estimate: &Estimate| {
             let Summary { done, all, failed, .. } = *summary;
-            Progress { done, all, failed, left: estimate.left() }
+            CampaignProgress { done, all, failed, left: estimate.left() }
         };
         observer.started(*run, &progress(summary, &estimate));
         let start = Instant::now();
@@ -130,22 +130,22 @@ fn each(
 /// The time that runs will take: that which runs of their combination took, else the mean of all.
 struct Estimate {
     combinations: HashMap<u32, Combination>,
-    all: Taken,
+    all: RunnerTaken,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct RunnerTaken {
     time: Duration,
     runs: u32,
 }
 
 #[derive(Default)]
 struct Combination {
-    taken: Taken,
+    taken: RunnerTaken,
     pending: u32,
 }
 
-impl Taken {
+impl RunnerTaken {
     fn add(&mut self, time: Duration) {
         self.time += time;
         self.runs += 1;
@@ -162,7 +162,7 @@ impl Estimate {
         for run in pending {
             combinations.entry(run.combination).or_default().pending += 1;
         }
-        Estimate { combinations, all: Taken::default() }
+        Estimate { combinations, all: RunnerTaken::default() }
     }
 
     fn add(&mut self, run: RunId, time: Duration) {

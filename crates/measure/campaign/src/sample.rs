@@ -12,7 +12,7 @@ use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, Studentiz
 use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova_within, check_assumptions};
 use serde::Serialize;
 
-use crate::campaign::{Direction, Hypothesis};
+use crate::campaign::{ScoreDirection, Hypothesis};
 use crate::cells::Cells;
 use crate::results::Results;
 
@@ -220,8 +220,8 @@ impl Analysis {
         let t = StudentT { df: self.fit.found.residual_df };
         let error = self.error();
         let outside = match hypothesis.direction {
-            Direction::Equal => 2.0 * hypothesis.level,
-            Direction::Greater | Direction::Less | Direction::Different => hypothesis.level,
+            ScoreDirection::Equal => 2.0 * hypothesis.level,
+            ScoreDirection::Greater | ScoreDirection::Less | ScoreDirection::Different => hypothesis.level,
         };
         Estimate {
             p: probability(hypothesis, self.fit.contrast.difference, error, t),
@@ -298,11 +298,11 @@ fn probability(hypothesis: &Hypothesis, difference: f64, error: f64, t: StudentT
         false => f64::from(u8::from(excess <= 0.0)),
     };
     match hypothesis.direction {
-        Direction::Greater => above(difference - margin),
-        Direction::Less => above(-difference - margin),
-        Direction::Different => (2.0 * above(difference.abs() - margin)).min(1.0),
+        ScoreDirection::Greater => above(difference - margin),
+        ScoreDirection::Less => above(-difference - margin),
+        ScoreDirection::Different => (2.0 * above(difference.abs() - margin)).min(1.0),
         // Two one-sided tests (Schuirmann 1987): it is not too large, and it is not too small.
-        Direction::Equal => above(margin - difference).max(above(margin + difference)),
+        ScoreDirection::Equal => above(margin - difference).max(above(margin + difference)),
     }
 }
 
@@ -310,9 +310,9 @@ fn probability(hypothesis: &Hypothesis, difference: f64, error: f64, t: StudentT
 fn detectable(hypothesis: &Hypothesis, error: f64, t: StudentT) -> Option<f64> {
     let Hypothesis { direction, margin, level, .. } = *hypothesis;
     let sides = match direction {
-        Direction::Greater | Direction::Less => 1.0,
-        Direction::Different => 2.0,
-        Direction::Equal => return None,
+        ScoreDirection::Greater | ScoreDirection::Less => 1.0,
+        ScoreDirection::Different => 2.0,
+        ScoreDirection::Equal => return None,
     };
     if !(error > 0.0 && error.is_finite()) {
         return None;
@@ -332,11 +332,11 @@ fn detectable(hypothesis: &Hypothesis, error: f64, t: StudentT) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use bellows_stats::power::{Comparison, smallest_effect};
+    use bellows_stats::power::{TTest, smallest_effect};
 
     use super::*;
 
-    fn hypothesis(direction: Direction, margin: f64) -> Hypothesis {
+    fn hypothesis(direction: ScoreDirection, margin: f64) -> Hypothesis {
         Hypothesis {
             name: "it".to_owned(),
             score: "score".to_owned(),
@@ -358,16 +358,16 @@ mod tests {
         };
         // 1.812 is the quantile at 0.95, 2.228 that at 0.975 (tables of Student's t).
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-3, "{found} {expected}");
-        near(p(Direction::Greater, 0.0, 1.8125), 0.05);
-        near(p(Direction::Greater, 1.0, 2.8125), 0.05);
-        near(p(Direction::Greater, 0.0, -1.8125), 0.95);
-        near(p(Direction::Less, 0.0, -1.8125), 0.05);
-        near(p(Direction::Less, 1.0, -2.8125), 0.05);
-        near(p(Direction::Different, 0.0, -2.2281), 0.05);
-        near(p(Direction::Different, 1.0, 3.2281), 0.05);
-        near(p(Direction::Equal, 3.0, 3.0 - 1.8125), 0.05);
-        near(p(Direction::Equal, 3.0, -3.0 + 1.8125), 0.05);
-        near(p(Direction::Equal, 3.0, 4.0), 0.83);
+        near(p(ScoreDirection::Greater, 0.0, 1.8125), 0.05);
+        near(p(ScoreDirection::Greater, 1.0, 2.8125), 0.05);
+        near(p(ScoreDirection::Greater, 0.0, -1.8125), 0.95);
+        near(p(ScoreDirection::Less, 0.0, -1.8125), 0.05);
+        near(p(ScoreDirection::Less, 1.0, -2.8125), 0.05);
+        near(p(ScoreDirection::Different, 0.0, -2.2281), 0.05);
+        near(p(ScoreDirection::Different, 1.0, 3.2281), 0.05);
+        near(p(ScoreDirection::Equal, 3.0, 3.0 - 1.8125), 0.05);
+        near(p(ScoreDirection::Equal, 3.0, -3.0 + 1.8125), 0.05);
+        near(p(ScoreDirection::Equal, 3.0, 4.0), 0.83);
     }
 
     #[test]
@@ -378,30 +378,30 @@ mod tests {
         };
         // Two samples of ten, in standard errors: the same as by the power of such tests, whose level has two sides.
         let error = (2.0f64 / 10.0).sqrt();
-        let two = smallest_effect(Comparison::TwoSamples, 10, 0.05, POWER).unwrap();
-        near(detectable(&hypothesis(Direction::Different, 0.0), error, t), two);
+        let two = smallest_effect(TTest::TwoSamples, 10, 0.05, POWER).unwrap();
+        near(detectable(&hypothesis(ScoreDirection::Different, 0.0), error, t), two);
         // What the test says yes to in four of five cases.
-        for direction in [Direction::Greater, Direction::Less] {
+        for direction in [ScoreDirection::Greater, ScoreDirection::Less] {
             let found = detectable(&hypothesis(direction, 3.0), error, t).unwrap();
             let power = NoncentralT { df: 18.0, shift: (found - 3.0) / error }.upper_tail(t.upper_quantile(0.05));
             assert!((power - POWER).abs() < 1e-9 && found < 3.0 + two, "{found}");
         }
         // With a margin the wrong side counts for nothing.
-        let found = detectable(&hypothesis(Direction::Different, 3.0), error, t).unwrap();
+        let found = detectable(&hypothesis(ScoreDirection::Different, 3.0), error, t).unwrap();
         assert!((found - 3.0 - two).abs() < 1e-3, "{found}");
         // More residual degrees of freedom than those of the two means.
-        let more = detectable(&hypothesis(Direction::Different, 0.0), error, StudentT { df: 90.0 }).unwrap();
+        let more = detectable(&hypothesis(ScoreDirection::Different, 0.0), error, StudentT { df: 90.0 }).unwrap();
         assert!(more < two, "{more}");
-        assert_eq!(detectable(&hypothesis(Direction::Equal, 3.0), error, t), None);
-        assert_eq!(detectable(&hypothesis(Direction::Greater, 3.0), 0.0, t), None);
-        let tight = Hypothesis { level: 1e-9, ..hypothesis(Direction::Greater, 0.0) };
+        assert_eq!(detectable(&hypothesis(ScoreDirection::Equal, 3.0), error, t), None);
+        assert_eq!(detectable(&hypothesis(ScoreDirection::Greater, 3.0), 0.0, t), None);
+        let tight = Hypothesis { level: 1e-9, ..hypothesis(ScoreDirection::Greater, 0.0) };
         assert_eq!(detectable(&tight, error, StudentT { df: 2.0 }), None);
-        assert!(detectable(&hypothesis(Direction::Different, 1e12), error, t).is_some_and(|it| it >= 1e12));
+        assert!(detectable(&hypothesis(ScoreDirection::Different, 1e12), error, t).is_some_and(|it| it >= 1e12));
     }
 
     #[test]
     fn a_difference_is_found_only_between_two_runs_each() {
-        let it = hypothesis(Direction::Greater, 0.0);
+        let it = hypothesis(ScoreDirection::Greater, 0.0);
         let table = |rows: &[(&str, f64)]| {
             let lines = rows.iter().map(|(version, score)| format!("{version},{score}\n"));
             crate::import(("version,score\n".to_owned() + &lines.collect::<String>()).as_bytes(), "it").unwrap()
@@ -423,9 +423,9 @@ mod tests {
         assert!((2.0 * planned.p - explored.p).abs() < 1e-9, "{} {}", planned.p, explored.p);
         assert!((planned.low - explored.low).abs() < 1e-9 && planned.detectable.unwrap() > 1.0);
         // Equality within a margin that is the interval's end has the level as its probability.
-        let equal = found.planned(&hypothesis(Direction::Equal, 1.0));
+        let equal = found.planned(&hypothesis(ScoreDirection::Equal, 1.0));
         assert!((equal.confidence - 0.9).abs() < 1e-12 && equal.detectable.is_none());
-        let equal = found.planned(&hypothesis(Direction::Equal, equal.high));
+        let equal = found.planned(&hypothesis(ScoreDirection::Equal, equal.high));
         assert!((equal.p - 0.05).abs() < 1e-9, "{}", equal.p);
     }
 
@@ -436,7 +436,7 @@ mod tests {
     }
 
     fn analysed(results: &Results) -> Analysis {
-        let it = hypothesis(Direction::Greater, 0.0);
+        let it = hypothesis(ScoreDirection::Greater, 0.0);
         let cells = Cells::of(results, &it.term);
         let mut sample = Sample::new(&cells);
         (0..results.len()).for_each(|row| sample.add(row, results));
@@ -451,7 +451,7 @@ mod tests {
             .flat_map(|(version, size, mean)| [-0.1, 0.1, -0.1, 0.1].map(|noise| (version, size, mean + noise)))
             .collect();
         let found = analysed(&sized(&rows));
-        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        let it = found.planned(&hypothesis(ScoreDirection::Greater, 0.0));
         // 16 runs of 4 combinations, each with squares of 0.04.
         let error = (0.16f64 / 12.0 * 2.0 / 8.0).sqrt();
         assert_eq!((it.df, it.runs, it.means), (12.0, [8, 8], 2));
@@ -469,7 +469,7 @@ mod tests {
         rows.extend([("old", 2, 11.0), ("old", 2, 12.0), ("new", 2, 12.0), ("new", 2, 13.0)]);
         rows.extend([("new", 3, 99.0), ("new", 3, 98.0)]);
         let found = analysed(&sized(&rows));
-        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        let it = found.planned(&hypothesis(ScoreDirection::Greater, 0.0));
         assert_eq!((it.difference, it.runs, it.df), ((3.5 + 1.0) / 2.0, [5, 4], 6.0));
         let error = (4.0 / 6.0 / 4.0 * (0.5 + 1.0 / 3.0 + 0.5 + 0.5f64)).sqrt();
         assert!((found.error() - error).abs() < 1e-9, "{} {error}", found.error());
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn without_runs_to_compare_other_factors_are_noise_with_a_warning() {
-        let it = hypothesis(Direction::Greater, 0.0);
+        let it = hypothesis(ScoreDirection::Greater, 0.0);
         let single = analysed(&sized(&[("old", 1, 1.0), ("old", 2, 2.0), ("new", 1, 5.0), ("new", 2, 6.0)]));
         assert_eq!((single.planned(&it).difference, single.planned(&it).df), (4.0, 2.0));
         assert!(single.warnings()[0].contains("has two runs"), "{:?}", single.warnings());
@@ -503,14 +503,14 @@ mod tests {
             ["old", "new"].into_iter().flat_map(move |version| noise.map(|noise| (host, version, noise)))
         };
         let found = analysed(&on_machines(both("fast").chain(both("slow"))));
-        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        let it = found.planned(&hypothesis(ScoreDirection::Greater, 0.0));
         // 16 runs of two versions on two machines, each with squares of 0.01.
         assert_eq!((it.df, it.runs, it.machines), (13.0, [8, 8], 2));
         let error = (0.16f64 / 13.0 * 2.0 / 8.0).sqrt();
         assert!((it.difference - 1.0).abs() < 1e-9 && (found.error() - error).abs() < 1e-9, "{it:?} {error}");
         assert!(found.warnings().iter().all(|warning| !warning.contains("machine")), "{:?}", found.warnings());
         let one = analysed(&on_machines(both("slow")));
-        assert_eq!((one.planned(&hypothesis(Direction::Greater, 0.0)).machines, one.fit.found.residual_df), (1, 6.0));
+        assert_eq!((one.planned(&hypothesis(ScoreDirection::Greater, 0.0)).machines, one.fit.found.residual_df), (1, 6.0));
     }
 
     #[test]
@@ -518,7 +518,7 @@ mod tests {
         let noise = [-0.1, 0.1, -0.1, 0.1];
         let rows = [("fast", "new"), ("slow", "old")].into_iter();
         let found = analysed(&on_machines(rows.flat_map(|(host, version)| noise.map(|noise| (host, version, noise)))));
-        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        let it = found.planned(&hypothesis(ScoreDirection::Greater, 0.0));
         assert!((it.difference - 101.0).abs() < 1e-9, "{it:?}");
         assert!(found.is_confounded(), "nothing confirms it");
         assert!(found.warnings().iter().any(|warning| warning.contains("may be one of machines")));
@@ -529,7 +529,7 @@ mod tests {
             .enumerate()
             .map(|(run, host)| (host, if run % 2 == 0 { "old" } else { "new" }, noise[run / 2]));
         let found = analysed(&on_machines(rows));
-        let it = found.planned(&hypothesis(Direction::Greater, 0.0));
+        let it = found.planned(&hypothesis(ScoreDirection::Greater, 0.0));
         assert_eq!((it.machines, it.df), (1, 6.0));
         assert!(!found.is_confounded(), "the noise is that of machines");
         assert!(found.warnings().iter().any(|warning| warning.contains("part of the noise")));

@@ -32,7 +32,7 @@ pub struct Captured {
 
 /// A step of a path into a JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     Key(String),
     Index(usize),
     /// The first element of a list whose key has this value.
@@ -40,7 +40,7 @@ pub(crate) enum Step {
 }
 
 /// Parses a path such as `results[0].median` or `results[case=chain].median`.
-pub(crate) fn json_path(path: &str) -> Result<Vec<Step>, String> {
+pub(crate) fn json_path(path: &str) -> Result<Vec<PathStep>, String> {
     let wrong = |why: &str| Err(format!("`{path}` is no path into JSON: {why}"));
     let mut steps = Vec::new();
     let mut rest = path;
@@ -48,8 +48,8 @@ pub(crate) fn json_path(path: &str) -> Result<Vec<Step>, String> {
         if let Some(inner) = rest.strip_prefix('[') {
             let Some((inside, after)) = inner.split_once(']') else { return wrong("a `[` without a `]`") };
             steps.push(match (inside.parse(), inside.split_once('=')) {
-                (Ok(index), _) => Step::Index(index),
-                (Err(_), Some((key, value))) => Step::Where(key.to_owned(), value.to_owned()),
+                (Ok(index), _) => PathStep::Index(index),
+                (Err(_), Some((key, value))) => PathStep::Where(key.to_owned(), value.to_owned()),
                 (Err(_), None) => return wrong("brackets hold a number or key=value"),
             });
             rest = after;
@@ -67,20 +67,20 @@ pub(crate) fn json_path(path: &str) -> Result<Vec<Step>, String> {
         if end == 0 {
             return wrong("a name is empty");
         }
-        steps.push(Step::Key(name[..end].to_owned()));
+        steps.push(PathStep::Key(name[..end].to_owned()));
         rest = &name[end..];
     }
     if steps.is_empty() { wrong("it is empty") } else { Ok(steps) }
 }
 
-fn follow<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> {
+fn follow<'v>(value: &'v Value, steps: &[PathStep]) -> Option<&'v Value> {
     steps.iter().try_fold(value, |value, step| match step {
-        Step::Key(key) => match (value, key.parse::<usize>()) {
+        PathStep::Key(key) => match (value, key.parse::<usize>()) {
             (Value::Array(items), Ok(index)) => items.get(index),
             _ => value.get(key),
         },
-        Step::Index(index) => value.get(index),
-        Step::Where(key, wanted) => {
+        PathStep::Index(index) => value.get(index),
+        PathStep::Where(key, wanted) => {
             value.as_array()?.iter().find(|item| item.get(key).is_some_and(|found| is_label(found, wanted)))
         }
     })
@@ -116,21 +116,21 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 }
 
 /// Reads the scores of a campaign from outputs.
-pub struct Reader {
+pub struct ScoreReader {
     specs: Vec<(ScoreSpec, How)>,
 }
 
 enum How {
-    Json(Vec<Step>),
+    Json(Vec<PathStep>),
     Pattern(Regex, String),
     Bench,
     /// A pattern or path that does not parse, of a campaign that did not come from a file.
     Broken(String),
 }
 
-impl Reader {
+impl ScoreReader {
     /// The reader of a campaign.
-    pub fn new(campaign: &Campaign) -> Reader {
+    pub fn new(campaign: &Campaign) -> ScoreReader {
         let how = |spec: &ScoreSpec| match &spec.read {
             Read::Json(path) => json_path(path).map_or_else(How::Broken, How::Json),
             Read::Pattern(pattern) => match compile(pattern) {
@@ -142,7 +142,7 @@ impl Reader {
             },
             Read::Bench { .. } => How::Bench,
         };
-        Reader { specs: campaign.scores.iter().map(|spec| (spec.clone(), how(spec))).collect() }
+        ScoreReader { specs: campaign.scores.iter().map(|spec| (spec.clone(), how(spec))).collect() }
     }
 
     /// Whether the scores are figures of a report of Bellows, whose exit code 3 says that some are undecided.
@@ -233,7 +233,7 @@ fn parse_json(captured: &Captured) -> Result<Value, String> {
     }
 }
 
-fn number_at(value: &Value, steps: &[Step], read: &Read) -> Result<f64, Failure> {
+fn number_at(value: &Value, steps: &[PathStep], read: &Read) -> Result<f64, Failure> {
     let path = if let Read::Json(path) = read { path } else { "" };
     let no_score = |why: &str| Failure::new(FailureKind::NoScore, format!("{why} `{path}` of the output"));
     let found = follow(value, steps).ok_or_else(|| no_score("there is nothing at"))?;

@@ -8,30 +8,30 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::diagnostics::{Diagnostics, did_you_mean, quoted};
 
 /// A value with its place.
-pub(crate) type Node<'t> = Spanned<DeValue<'t>>;
+pub(crate) type TableNode<'t> = Spanned<DeValue<'t>>;
 
 /// A table whose keys are taken one by one. Those that are left are unknown.
-pub(crate) struct Table<'n, 't> {
+pub(crate) struct KeyTable<'n, 't> {
     /// What it describes, for messages.
     what: String,
     pub(crate) span: Range<usize>,
-    entries: Vec<(&'n str, Range<usize>, &'n Node<'t>)>,
+    entries: Vec<(&'n str, Range<usize>, &'n TableNode<'t>)>,
     known: Vec<&'static str>,
 }
 
-impl<'n, 't> Table<'n, 't> {
-    pub(crate) fn new(what: impl Into<String>, table: &'n DeTable<'t>, span: Range<usize>) -> Table<'n, 't> {
+impl<'n, 't> KeyTable<'n, 't> {
+    pub(crate) fn new(what: impl Into<String>, table: &'n DeTable<'t>, span: Range<usize>) -> KeyTable<'n, 't> {
         let mut entries: Vec<_> =
             table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
         // In the order of the file.
         entries.sort_by_key(|(_, span, _)| span.start);
-        Table { what: what.into(), span, entries, known: Vec::new() }
+        KeyTable { what: what.into(), span, entries, known: Vec::new() }
     }
 
     /// The table of a value, or an error.
-    pub(crate) fn of(what: &str, node: &'n Node<'t>, diagnostics: &mut Diagnostics) -> Option<Table<'n, 't>> {
+    pub(crate) fn of(what: &str, node: &'n TableNode<'t>, diagnostics: &mut Diagnostics) -> Option<KeyTable<'n, 't>> {
         match node.get_ref() {
-            DeValue::Table(table) => Some(Table::new(what, table, node.span())),
+            DeValue::Table(table) => Some(KeyTable::new(what, table, node.span())),
             other => {
                 let message = format!("{what} is a table, not {}", called(other));
                 diagnostics.at(node.span(), message, "write { key = value, … }");
@@ -40,14 +40,14 @@ impl<'n, 't> Table<'n, 't> {
         }
     }
 
-    pub(crate) fn take(&mut self, key: &'static str) -> Option<&'n Node<'t>> {
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<&'n TableNode<'t>> {
         self.known.push(key);
         let at = self.entries.iter().position(|(name, ..)| *name == key)?;
         Some(self.entries.remove(at).2)
     }
 
     /// All keys that have not been taken.
-    pub(crate) fn rest(&mut self) -> Vec<(&'n str, Range<usize>, &'n Node<'t>)> {
+    pub(crate) fn rest(&mut self) -> Vec<(&'n str, Range<usize>, &'n TableNode<'t>)> {
         std::mem::take(&mut self.entries)
     }
 
@@ -130,7 +130,7 @@ impl<'n, 't> Table<'n, 't> {
 }
 
 /// A text.
-pub(crate) fn text(key: &str, node: &Node<'_>, diagnostics: &mut Diagnostics) -> Option<String> {
+pub(crate) fn text(key: &str, node: &TableNode<'_>, diagnostics: &mut Diagnostics) -> Option<String> {
     match node.get_ref() {
         DeValue::String(text) => Some(text.clone().into_owned()),
         other => {
@@ -141,7 +141,7 @@ pub(crate) fn text(key: &str, node: &Node<'_>, diagnostics: &mut Diagnostics) ->
 }
 
 /// The elements of a list.
-pub(crate) fn items<'n, 't>(key: &str, node: &'n Node<'t>, diagnostics: &mut Diagnostics) -> Option<Vec<&'n Node<'t>>> {
+pub(crate) fn items<'n, 't>(key: &str, node: &'n TableNode<'t>, diagnostics: &mut Diagnostics) -> Option<Vec<&'n TableNode<'t>>> {
     match node.get_ref() {
         DeValue::Array(array) => Some(array.iter().collect()),
         other => {
@@ -152,7 +152,7 @@ pub(crate) fn items<'n, 't>(key: &str, node: &'n Node<'t>, diagnostics: &mut Dia
 }
 
 /// A word: a text, or a number or boolean as text. Nothing for other values.
-pub(crate) fn word(node: &Node<'_>) -> Option<String> {
+pub(crate) fn word(node: &TableNode<'_>) -> Option<String> {
     match node.get_ref() {
         DeValue::String(text) => Some(text.clone().into_owned()),
         DeValue::Integer(integer) => Some(whole(integer)?.to_string()),

@@ -33,7 +33,7 @@ pub(crate) enum Placeholder {
 /// What a placeholder is filled with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum PlaceholderValue {
     /// One word.
     Text(String),
     /// Several words, each an argument of its own.
@@ -93,10 +93,10 @@ impl Template {
     }
 
     /// The words of an argument: one, or those of the list that the argument stands for.
-    pub(crate) fn words(&self, value: impl Fn(&Placeholder) -> Value) -> Vec<String> {
+    pub(crate) fn words(&self, value: impl Fn(&Placeholder) -> PlaceholderValue) -> Vec<String> {
         match self.only_placeholder().map(&value) {
-            Some(Value::Words(words)) => words,
-            Some(Value::Text(text)) => vec![text],
+            Some(PlaceholderValue::Words(words)) => words,
+            Some(PlaceholderValue::Text(text)) => vec![text],
             None => vec![self.fill(|placeholder| joined(value(placeholder)))],
         }
     }
@@ -134,18 +134,18 @@ impl Template {
     }
 
     /// The text for a shell: each value is one quoted word, a list several.
-    pub(crate) fn shell(&self, value: impl Fn(&Placeholder) -> Value) -> String {
+    pub(crate) fn shell(&self, value: impl Fn(&Placeholder) -> PlaceholderValue) -> String {
         self.fill(|placeholder| match value(placeholder) {
-            Value::Text(text) => shell_word(&text),
-            Value::Words(words) => words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "),
+            PlaceholderValue::Text(text) => shell_word(&text),
+            PlaceholderValue::Words(words) => words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "),
         })
     }
 }
 
-pub(crate) fn joined(value: Value) -> String {
+pub(crate) fn joined(value: PlaceholderValue) -> String {
     match value {
-        Value::Text(text) => text,
-        Value::Words(words) => words.join(" "),
+        PlaceholderValue::Text(text) => text,
+        PlaceholderValue::Words(words) => words.join(" "),
     }
 }
 
@@ -190,12 +190,12 @@ mod tests {
 
     use super::*;
 
-    fn value(placeholder: &Placeholder) -> Value {
+    fn value(placeholder: &Placeholder) -> PlaceholderValue {
         match placeholder {
-            Placeholder::Run => Value::Text("3.7".to_owned()),
-            Placeholder::Block => Value::Text("3".to_owned()),
-            Placeholder::Label(factor) => Value::Text(format!("<{factor}>")),
-            Placeholder::Value(..) => Value::Words(vec!["a b".to_owned(), "c".to_owned()]),
+            Placeholder::Run => PlaceholderValue::Text("3.7".to_owned()),
+            Placeholder::Block => PlaceholderValue::Text("3".to_owned()),
+            Placeholder::Label(factor) => PlaceholderValue::Text(format!("<{factor}>")),
+            Placeholder::Value(..) => PlaceholderValue::Words(vec!["a b".to_owned(), "c".to_owned()]),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::cells::Cells;
 use crate::diagnostics::listed;
 use crate::evidence::{Evidence, Use};
 use crate::folder::JournalError;
-use crate::register::{Record, Standing, text_hash};
+use crate::register::{HypothesisRecord, Standing, text_hash};
 use crate::sample::{Estimate, Sample};
 
 /// What runs say of a hypothesis.
@@ -90,7 +90,7 @@ pub fn verdicts(folder: &Path, campaign: &Campaign) -> Result<Vec<Verdict>, Jour
 /// Tests all hypotheses of a campaign on results that are read already.
 pub fn verdicts_of(evidence: &Evidence, campaign: &Campaign) -> Vec<Verdict> {
     let records = evidence.register().records();
-    let is_stated = |record: &&Record| campaign.hypotheses.iter().any(|it| text_hash(it) == record.text);
+    let is_stated = |record: &&HypothesisRecord| campaign.hypotheses.iter().any(|it| text_hash(it) == record.text);
     let dropped = records.iter().filter(|record| !is_stated(record)).map(|record| (&record.hypothesis, false));
     let all = campaign.hypotheses.iter().map(|it| (it, true)).chain(dropped);
     let mut verdicts: Vec<Verdict> = all.map(|(it, stated)| examine(it, stated, evidence, campaign)).collect();

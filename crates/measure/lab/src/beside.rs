@@ -63,7 +63,7 @@ pub enum BesideError {
 
 /// The task of the disturbing worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Task {
+pub struct BesideTask {
     beside: Beside,
     processor: usize,
 }
@@ -90,7 +90,7 @@ impl Disturbance {
         let all = cpu::allowed();
         let measured = measured.or_else(|| all.last().copied()).unwrap_or_default();
         let processor = all.into_iter().find(|&cpu| cpu != measured).ok_or(BesideError::OneProcessor(measured))?;
-        let mut worker = Worker::start(arguments, &Task { beside, processor })?;
+        let mut worker = Worker::start(arguments, &BesideTask { beside, processor })?;
         let Reply { outcome, .. } = worker.reply::<()>(observer)?;
         outcome.map_err(|why| BesideError::Processor(processor, why))?;
         Ok(Disturbance { _worker: worker, processor })
@@ -114,8 +114,8 @@ const MAX_MEMORY: usize = 512 << 20;
 ///
 /// # Errors
 /// When it cannot run on its processor.
-pub fn disturb(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { beside, processor } = task;
+pub fn disturb(task: BesideTask) -> Result<Box<dyn Side>, String> {
+    let BesideTask { beside, processor } = task;
     cpu::pin_to(processor).map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_over);

@@ -455,11 +455,11 @@ pub(crate) fn interval(processes: usize) -> &'static str {
 
 /// A table whose rows are shown as they are finished.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct ReportTable {
     has_head: bool,
 }
 
-impl Table {
+impl ReportTable {
     /// The text of finished rows, with the heading before the first ones.
     pub(crate) fn part(&mut self, bench: &str, machine: Machine, processes: usize, results: &[Measurement]) -> String {
         let mut text = String::new();

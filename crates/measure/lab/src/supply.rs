@@ -162,10 +162,10 @@ impl Frame {
 /// Sends the packets that its [`Handle`] has prepared.
 pub struct Supply {
     content: Content,
-    pace: Option<Pace>,
+    pace: Option<SupplyPace>,
     /// The number of rounds that have begun.
     round: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SupplyShared>,
 }
 
 /// The packets that a supply sends.
@@ -179,7 +179,7 @@ enum Content {
 }
 
 /// State shared by a supply and its handle.
-struct Shared {
+struct SupplyShared {
     /// The number of prepared rounds.
     round: AtomicU64,
     /// Packets of this round that have not been sent.
@@ -189,7 +189,7 @@ struct Shared {
     next: Mutex<Vec<Packet>>,
 }
 
-impl Shared {
+impl SupplyShared {
     fn next(&self) -> MutexGuard<'_, Vec<Packet>> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +199,7 @@ impl Shared {
 pub struct Handle {
     /// `None` if packets are written when they are sent.
     reservoir: Option<Reservoir>,
-    shared: Arc<Shared>,
+    shared: Arc<SupplyShared>,
 }
 
 struct Reservoir {
@@ -245,8 +245,8 @@ pub fn pair(config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), Sup
 /// # Errors
 /// See [`SupplyError`].
 pub fn pair_of(frames: Vec<Frame>, config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), SupplyError> {
-    let pace = config.offered.map(Pace::new).transpose()?;
-    let shared = Arc::new(Shared {
+    let pace = config.offered.map(SupplyPace::new).transpose()?;
+    let shared = Arc::new(SupplyShared {
         round: AtomicU64::new(0),
         left: AtomicUsize::new(if config.residence.is_none() { usize::MAX } else { 0 }),
         missed: AtomicU64::new(0),
@@ -436,7 +436,7 @@ fn send_in_turn(frames: &[Frame], next: &mut usize, wanted: usize, output: &mut 
 }
 
 /// Offers packets at a rate.
-struct Pace {
+struct SupplyPace {
     per_nano: f64,
     /// When the first packet of this round was due, in nanoseconds of the engine's clock.
     start: Option<u64>,
@@ -444,10 +444,10 @@ struct Pace {
     done: u64,
 }
 
-impl Pace {
-    fn new(per_second: f64) -> Result<Pace, SupplyError> {
+impl SupplyPace {
+    fn new(per_second: f64) -> Result<SupplyPace, SupplyError> {
         if per_second.is_finite() && per_second > 0.0 {
-            Ok(Pace { per_nano: per_second / 1e9, start: None, done: 0 })
+            Ok(SupplyPace { per_nano: per_second / 1e9, start: None, done: 0 })
         } else {
             Err(SupplyError::Rate(per_second))
         }
@@ -518,6 +518,6 @@ impl Supply {
         if let Content::Ready(packets) = &mut self.content {
             mem::swap(packets, &mut *self.shared.next());
         }
-        self.pace.iter_mut().for_each(Pace::restart);
+        self.pace.iter_mut().for_each(SupplyPace::restart);
     }
 }

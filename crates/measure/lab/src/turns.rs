@@ -167,7 +167,7 @@ fn order(sides: usize, round: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The comparisons of a benchmark, one after the other.
-pub(crate) struct Session<'a> {
+pub(crate) struct MatchSession<'a> {
     /// The arguments that make this program a worker.
     arguments: &'a [&'a str],
     /// The processor to measure on.
@@ -191,16 +191,16 @@ pub(crate) struct Peer {
     pub(crate) arguments: Vec<String>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> MatchSession<'a> {
     /// A session with `all` processes in total.
     pub(crate) fn new(
         arguments: &'a [&'a str],
         cpu: Option<usize>,
         all: usize,
         observer: &'a mut dyn Observer,
-    ) -> Session<'a> {
+    ) -> MatchSession<'a> {
         observer.progress(0, all);
-        Session {
+        MatchSession {
             arguments,
             cpu,
             observer,

@@ -64,7 +64,7 @@ const EXIT_MISTAKE: i32 = 2;
 /// A request after the task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Request {
+enum WorkerRequest {
     Turn,
     Advance,
 }
@@ -135,7 +135,7 @@ impl Worker {
 
     /// Requests a turn. Several workers may take one at the same time.
     pub(crate) fn begin_turn(&mut self) {
-        self.send(&Request::Turn);
+        self.send(&WorkerRequest::Turn);
     }
 
     /// Waits for the end of the turn.
@@ -145,7 +145,7 @@ impl Worker {
 
     /// Requests the work between two stages.
     pub(crate) fn advance(&mut self) -> Result<(), ProcessError> {
-        self.send(&Request::Advance);
+        self.send(&WorkerRequest::Advance);
         self.answer()
     }
 
@@ -260,15 +260,15 @@ pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> R
 pub fn take_part<T: DeserializeOwned>(
     lay_out: impl FnOnce(T) -> Result<Box<dyn Side>, String>,
 ) -> Result<(), std::io::Error> {
-    struct Refused;
-    impl Side for Refused {
+    struct RefusedTask;
+    impl Side for RefusedTask {
         fn turn(&mut self) -> Turn {
             Turn::default()
         }
     }
     serve(|task| match lay_out(task) {
         Ok(side) => (Ok(()), side),
-        Err(why) => (Err(why), Box::new(Refused)),
+        Err(why) => (Err(why), Box::new(RefusedTask)),
     })
 }
 
@@ -283,8 +283,8 @@ fn serve<T: DeserializeOwned, A: Serialize>(
     write_line(&mut answers, &Reply { machine: Some(Machine::here()), outcome })?;
     for line in lines {
         match serde_json::from_str(&line?)? {
-            Request::Turn => write_line(&mut answers, &side.turn())?,
-            Request::Advance => {
+            WorkerRequest::Turn => write_line(&mut answers, &side.turn())?,
+            WorkerRequest::Advance => {
                 side.advance();
                 write_line(&mut answers, &())?;
             }

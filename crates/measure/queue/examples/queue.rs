@@ -17,9 +17,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_campaign::{Journal, Loaded, Observer, Progress, Row, RunId, Stop, load};
+use bellows_campaign::{Journal, Loaded, Observer, CampaignProgress, Row, RunId, Stop, load};
 use bellows_queue::{
-    CoordinatorOptions, Link, QueueName, QueueStatus, Server, WorkerOptions, coordinate, fetch, purge, work,
+    CoordinatorOptions, ServerLink, QueueName, QueueStatus, Server, WorkerOptions, coordinate, fetch, purge, work,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -74,7 +74,7 @@ fn words() -> Result<Words, Box<dyn Error>> {
 fn run() -> Result<(), Box<dyn Error>> {
     let Words { positional, server, coordinator, worker, name } = words()?;
     let positional: Vec<&str> = positional.iter().map(String::as_str).collect();
-    let link = Link::connect(&server, positional[0], Arc::new(|text: &str| eprintln!("{text}")))?;
+    let link = ServerLink::connect(&server, positional[0], Arc::new(|text: &str| eprintln!("{text}")))?;
     let name_of = |loaded: &Loaded| match &name {
         Some(name) => name.parse(),
         None => Ok(QueueName::of_campaign(&loaded.campaign.name)),
@@ -109,11 +109,11 @@ fn run() -> Result<(), Box<dyn Error>> {
 struct Printer;
 
 impl Observer for Printer {
-    fn started(&mut self, run: RunId, _: &Progress) {
+    fn started(&mut self, run: RunId, _: &CampaignProgress) {
         println!("started {run}");
     }
 
-    fn recorded(&mut self, row: &Row, progress: &Progress) {
+    fn recorded(&mut self, row: &Row, progress: &CampaignProgress) {
         println!("recorded {}, {} of {}", row.run, progress.done, progress.all);
     }
 }

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{
-    Campaign, Hash, Journal, Loaded, Observer, Progress, REGISTER, Register, RunId, Stop, Summary, each_row,
+    Campaign, Hash, Journal, Loaded, Observer, CampaignProgress, REGISTER, Register, RunId, Stop, Summary, each_row,
 };
 
 use crate::abandoned::AbandonedFile;
 use crate::check::{check, in_our_clock};
 use crate::collect::{Blocks, Collected};
 use crate::error::QueueError;
-use crate::link::{Link, NO_JETSTREAM, SUBJECT_TAKEN, Trouble};
+use crate::link::{ServerLink, NO_JETSTREAM, SUBJECT_TAKEN, Trouble};
 use crate::messages::{CampaignRecord, CoordinatorReport, Delivery, Item, RegisterReport, VERSION, bytes, read};
 use crate::names::{QueueName, host_of};
 use crate::queue::Queue;
-use crate::reader::Reader;
+use crate::reader::ResultReader;
 use crate::slot::host;
 
 /// How often the clocks are compared.
@@ -54,7 +54,7 @@ impl Default for CoordinatorOptions {
 /// If the queue is that of another campaign or was removed, the server refuses, or a result cannot be recorded. While
 /// the server is away it waits.
 pub fn coordinate(
-    link: &Link,
+    link: &ServerLink,
     name: &QueueName,
     loaded: &Loaded,
     journal: &mut Journal,
@@ -83,7 +83,7 @@ pub fn coordinate(
     let abandoned = AbandonedFile::open(journal.folder())?;
     let mut coordinator = Coordinator {
         link,
-        reader: Reader::new(&queue),
+        reader: ResultReader::new(&queue),
         queue,
         campaign: &loaded.campaign,
         journal,
@@ -126,9 +126,9 @@ fn hosts_of_begun_blocks(
 }
 
 struct Coordinator<'a> {
-    link: &'a Link,
+    link: &'a ServerLink,
     queue: Queue,
-    reader: Reader,
+    reader: ResultReader,
     campaign: &'a Campaign,
     journal: &'a mut Journal,
     options: &'a CoordinatorOptions,
@@ -388,11 +388,11 @@ impl Coordinator<'_> {
         Ok(true)
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> CampaignProgress {
         let Summary { done, all, failed, made, .. } = self.summary;
         let each = self.start.elapsed().checked_div(u32::try_from(made).unwrap_or(u32::MAX));
         let left = each.map(|each| each.saturating_mul(u32::try_from(all - done).unwrap_or(u32::MAX)));
-        Progress { done, all, failed, left }
+        CampaignProgress { done, all, failed, left }
     }
 
     /// Tells workers the newest record of the register, so that rows show which hypotheses were stated when their run

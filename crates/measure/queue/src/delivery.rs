@@ -7,7 +7,7 @@ use bellows_campaign::Stop;
 use tokio::task::JoinHandle;
 
 use crate::error::QueueError;
-use crate::link::{Link, NO_STREAM, PAUSE, Trouble};
+use crate::link::{ServerLink, NO_STREAM, PAUSE, Trouble};
 use crate::messages::{Delivery, bytes};
 use crate::names::Stream;
 use crate::queue::Queue;
@@ -31,7 +31,7 @@ impl Deliveries {
     /// Delivers a result, and waits a moment for it. If the server is away it goes on beside the next runs.
     pub(crate) fn add(
         &mut self,
-        link: &Link,
+        link: &ServerLink,
         queue: &Queue,
         delivery: &Delivery,
         stop: &Stop,
@@ -46,13 +46,13 @@ impl Deliveries {
     }
 
     /// Waits until all are stored. False if the end was requested before.
-    pub(crate) fn finish(&mut self, link: &Link, stop: &Stop) -> Result<bool, QueueError> {
+    pub(crate) fn finish(&mut self, link: &ServerLink, stop: &Stop) -> Result<bool, QueueError> {
         self.wait(link, stop, 0, None)?;
         Ok(self.pending.is_empty())
     }
 
     /// Waits until at most some are pending, or for a time.
-    fn wait(&mut self, link: &Link, stop: &Stop, most: usize, patience: Option<Duration>) -> Result<(), QueueError> {
+    fn wait(&mut self, link: &ServerLink, stop: &Stop, most: usize, patience: Option<Duration>) -> Result<(), QueueError> {
         let start = Instant::now();
         while self.pending.len() > most {
             let Some(task) = self.pending.front_mut() else { return Ok(()) };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bellows_campaign::RunId;
 use tokio::task::JoinHandle;
 
-use crate::link::{Link, lock};
+use crate::link::{ServerLink, lock};
 use crate::messages::{WorkerReport, WorkerState, bytes};
 use crate::queue::Queue;
 
@@ -33,14 +33,14 @@ impl Shared {
 
 impl Lease {
     /// Says it three times in the time after which a block is given to another worker.
-    pub(crate) fn new(link: &Link, queue: &Queue, report: WorkerReport, lease: Duration) -> Lease {
+    pub(crate) fn new(link: &ServerLink, queue: &Queue, report: WorkerReport, lease: Duration) -> Lease {
         let shared = Arc::new(Mutex::new(Shared { report, run_start: None, reply: None }));
         let task = link.spawn(beat(queue.clone(), Arc::clone(&shared), lease / 3));
         Lease { queue: queue.clone(), shared, task }
     }
 
     /// Changes what is said, and says it.
-    pub(crate) fn change(&self, link: &Link, change: impl FnOnce(&mut WorkerReport)) {
+    pub(crate) fn change(&self, link: &ServerLink, change: impl FnOnce(&mut WorkerReport)) {
         let (subject, report) = {
             let mut shared = lock(&self.shared);
             change(&mut shared.report);
@@ -55,13 +55,13 @@ impl Lease {
     }
 
     /// A run starts.
-    pub(crate) fn run(&self, link: &Link, run: RunId) {
+    pub(crate) fn run(&self, link: &ServerLink, run: RunId) {
         lock(&self.shared).run_start = Some(Instant::now());
         self.change(link, |report| report.run = Some(run));
     }
 
     /// No block is being made.
-    pub(crate) fn idle(&self, link: &Link, state: WorkerState) {
+    pub(crate) fn idle(&self, link: &ServerLink, state: WorkerState) {
         {
             let mut shared = lock(&self.shared);
             shared.reply = None;

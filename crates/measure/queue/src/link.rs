@@ -35,7 +35,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 pub type Notices = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A connection to the server.
-pub struct Link {
+pub struct ServerLink {
     wire: Wire,
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
@@ -78,12 +78,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Link {
+impl ServerLink {
     /// Connects to a server. `purpose` names the connection in the server's monitoring.
     ///
     /// # Errors
     /// If the address or a file is not valid, no server answers, or it refuses the credentials or the certificate.
-    pub fn connect(server: &Server, purpose: &str, notices: Notices) -> Result<Link, QueueError> {
+    pub fn connect(server: &Server, purpose: &str, notices: Notices) -> Result<ServerLink, QueueError> {
         let address = server.address()?;
         let shown = Server::shown(&address);
         let options = server.options(&address)?;
@@ -133,7 +133,7 @@ impl Link {
         match connected {
             Ok(client) => {
                 let wire = Wire { client, server: shown.into(), complaint, notices };
-                Ok(Link { wire, handle, end, thread })
+                Ok(ServerLink { wire, handle, end, thread })
             }
             Err(error) => {
                 drop(end);
@@ -192,7 +192,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for ServerLink {
     fn drop(&mut self) {
         // What was published last goes out, if the server is there.
         let client = self.wire.client.clone();

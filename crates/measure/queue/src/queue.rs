@@ -7,7 +7,7 @@ use bellows_campaign::Stop;
 use serde_json::{Value, json};
 
 use crate::error::QueueError;
-use crate::link::{Link, NO_CONSUMER, NO_JETSTREAM, NO_STREAM, PAUSE, Trouble, Wire};
+use crate::link::{ServerLink, NO_CONSUMER, NO_JETSTREAM, NO_STREAM, PAUSE, Trouble, Wire};
 use crate::messages::{CampaignRecord, read};
 use crate::names::{QueueName, Stream, of_host, token};
 
@@ -25,7 +25,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(link: &Link, name: &QueueName) -> Queue {
+    pub(crate) fn new(link: &ServerLink, name: &QueueName) -> Queue {
         Queue { wire: link.wire().clone(), name: name.clone() }
     }
 
@@ -212,7 +212,7 @@ impl Queue {
     /// Repeats a request until the server has done it. Nothing if the end was requested before.
     pub(crate) fn must<T, F: Future<Output = Result<T, Trouble>>>(
         &self,
-        link: &Link,
+        link: &ServerLink,
         doing: &'static str,
         stop: &Stop,
         mut request: impl FnMut() -> F,
@@ -269,7 +269,7 @@ pub struct Purged {
 ///
 /// # Errors
 /// If there is no such queue, or the server refuses or does not answer.
-pub fn purge(link: &Link, name: &QueueName) -> Result<Purged, QueueError> {
+pub fn purge(link: &ServerLink, name: &QueueName) -> Result<Purged, QueueError> {
     let queue = Queue::new(link, name);
     let fail = |trouble| queue.wire.error("remove the queue", trouble);
     link.wait(async {

@@ -16,7 +16,7 @@ use crate::queue::Queue;
 const BATCH: usize = 500;
 
 /// Reads results. The server keeps nothing of it that cannot be made again.
-pub(crate) struct Reader {
+pub(crate) struct ResultReader {
     queue: Queue,
     /// The number of the next message.
     next: u64,
@@ -30,10 +30,10 @@ pub(crate) struct Reader {
     server: String,
 }
 
-impl Reader {
+impl ResultReader {
     /// Reads from the first message on.
-    pub(crate) fn new(queue: &Queue) -> Reader {
-        Reader {
+    pub(crate) fn new(queue: &Queue) -> ResultReader {
+        ResultReader {
             queue: queue.clone(),
             next: 1,
             consumer: None,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::QueueError;
-use crate::link::{Link, Trouble};
+use crate::link::{ServerLink, Trouble};
 use crate::messages::{CoordinatorReport, WorkerReport, WorkerState, read};
 use crate::names::{QueueName, Stream};
 use crate::queue::{Queue, last_token};
@@ -90,7 +90,7 @@ impl QueueStatus {
     ///
     /// # Errors
     /// If there is no such queue, or the server refuses or does not answer.
-    pub fn read(link: &Link, name: &QueueName) -> Result<QueueStatus, QueueError> {
+    pub fn read(link: &ServerLink, name: &QueueName) -> Result<QueueStatus, QueueError> {
         let queue = Queue::new(link, name);
         let fail = |trouble| queue.wire.error("read the queue", trouble);
         let record = link.wait(queue.campaign()).map_err(fail)?.transpose()?.ok_or_else(|| queue.missing())?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Message, StatusCode};
 use bellows_campaign::{
-    ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, Progress, RunId, Stop, parse,
+    ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, CampaignProgress, RunId, Stop, parse,
 };
 use bellows_sys::clock::unix_ns;
 use serde_json::json;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::delivery::Deliveries;
 use crate::error::QueueError;
 use crate::lease::Lease;
-use crate::link::{Link, NO_JETSTREAM, PAUSE, Trouble};
+use crate::link::{ServerLink, NO_JETSTREAM, PAUSE, Trouble};
 use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, WorkerState, bytes, read};
 use crate::names::{QueueName, Stream, token};
 use crate::queue::{Queue, last_token};
@@ -58,7 +58,7 @@ pub fn text_sha256(text: &str) -> String {
 ///
 /// # Errors
 /// If there is no such queue, its file is another one or has errors, or the server does not answer.
-pub fn fetch(link: &Link, name: &QueueName, sha256: &str, folder: &Path) -> Result<Loaded, QueueError> {
+pub fn fetch(link: &ServerLink, name: &QueueName, sha256: &str, folder: &Path) -> Result<Loaded, QueueError> {
     let queue = Queue::new(link, name);
     let record = record_of(link, &queue)?;
     let found = text_sha256(&record.text);
@@ -72,7 +72,7 @@ pub fn fetch(link: &Link, name: &QueueName, sha256: &str, folder: &Path) -> Resu
     Ok(Loaded { campaign, text: record.text, folder })
 }
 
-fn record_of(link: &Link, queue: &Queue) -> Result<CampaignRecord, QueueError> {
+fn record_of(link: &ServerLink, queue: &Queue) -> Result<CampaignRecord, QueueError> {
     let found = link.wait(queue.campaign()).map_err(|trouble| queue.wire.error("read the queue", trouble))?;
     found.transpose()?.ok_or_else(|| queue.missing())
 }
@@ -84,7 +84,7 @@ fn record_of(link: &Link, queue: &Queue) -> Result<CampaignRecord, QueueError> {
 /// If there is no such queue, it is that of another campaign, the server refuses, or runs cannot be made here; the
 /// block is given back.
 pub fn work(
-    link: &Link,
+    link: &ServerLink,
     name: &QueueName,
     loaded: &Loaded,
     options: &WorkerOptions,
@@ -150,7 +150,7 @@ pub fn work(
 }
 
 struct Worker<'a> {
-    link: &'a Link,
+    link: &'a ServerLink,
     queue: Queue,
     plan: Plan,
     executor: LocalExecutor<'a>,
@@ -329,7 +329,7 @@ impl Worker<'_> {
                 Some(each.saturating_mul(u32::try_from(all - done).ok()?))
             };
             self.signs.run(self.link, run);
-            self.observer.started(run, &Progress { done, all, failed, left: left(done) });
+            self.observer.started(run, &CampaignProgress { done, all, failed, left: left(done) });
             let mut row = self.executor.execute(run, self.stop)?;
             row.known = self.known;
             failed += usize::from(row.has_failed());
@@ -338,7 +338,7 @@ impl Worker<'_> {
             let delivery = Delivery { claim, worker, attempt, of, clock_ns: self.clock_ns, row };
             pending.add(self.link, &self.queue, &delivery, self.stop)?;
             self.summary.runs += 1;
-            let progress = Progress { done: done + 1, all, failed, left: left(done + 1) };
+            let progress = CampaignProgress { done: done + 1, all, failed, left: left(done + 1) };
             self.observer.recorded(&delivery.row, &progress);
         }
         if !pending.finish(self.link, self.stop)? {

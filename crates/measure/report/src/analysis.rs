@@ -4,7 +4,7 @@ use bellows_stats::anova::{Adjustment, AnovaError, CommonContrast, MAX_MEANS};
 use bellows_stats::{Anova, Bootstrap, Factor, Model, anova_within, bootstrap_ratio, dunn, holm, median, welch};
 
 use crate::model::{Analysis, Contrast, Contrasts, Term};
-use crate::table::{Groups, Table};
+use crate::table::{ScoreGroups, RunTable};
 
 /// The probability with which all intervals of a picture or table together have the true differences.
 pub(crate) const CONFIDENCE: f64 = 0.95;
@@ -28,7 +28,7 @@ pub(crate) struct Analysed {
 ///
 /// # Errors
 /// Why they cannot be analysed: a sentence without a full stop.
-pub(crate) fn analyse(table: &Table, by: usize) -> Result<Analysed, String> {
+pub(crate) fn analyse(table: &RunTable, by: usize) -> Result<Analysed, String> {
     if table.scored() < 3 {
         return Err(format!("{} runs have a score, too few to compare anything; make more runs", table.scored()));
     }
@@ -97,13 +97,13 @@ fn summary(found: &Anova) -> Analysis {
 }
 
 /// A mean that is compared: the index of its panel, and of its level.
-type Place = (usize, usize);
+type MeanPlace = (usize, usize);
 
 /// The differences between the levels of the factor of interest, of which `groups` has the scores. None if there are too
 /// many, or fewer than two.
-pub(crate) fn contrasts(analysed: &Analysed, factor: &Factor, groups: &Groups) -> Option<Contrasts> {
+pub(crate) fn contrasts(analysed: &Analysed, factor: &Factor, groups: &ScoreGroups) -> Option<Contrasts> {
     let levels = (0..groups.len()).filter(|level| !groups.sample(*level).is_empty());
-    let present: Vec<Place> = levels.map(|level| (0, level)).collect();
+    let present: Vec<MeanPlace> = levels.map(|level| (0, level)).collect();
     let mut found = compared(&analysed.found, factor.name(), &present, factor.levels())?;
     found.rows.iter_mut().for_each(|row| row.panel = None);
     // Where levels have different combinations, their runs as a whole cannot be compared.
@@ -119,7 +119,7 @@ fn is_crossed(found: &Anova, factor: &str) -> bool {
 }
 
 /// Adds the tests that assume less, of all runs of each level.
-fn add_tests(found: &mut Contrasts, groups: &Groups, present: &[Place]) {
+fn add_tests(found: &mut Contrasts, groups: &ScoreGroups, present: &[MeanPlace]) {
     add_welch(found, groups, |_, level| level);
     let samples: Vec<&[f64]> = present.iter().map(|(_, level)| groups.sample(*level)).collect();
     for compared in dunn(&samples).into_iter().flatten() {
@@ -130,27 +130,27 @@ fn add_tests(found: &mut Contrasts, groups: &Groups, present: &[Place]) {
 }
 
 /// The scores of each level of the factor of interest within each level of another: the first varies fastest.
-pub(crate) fn groups_within(table: &Table, by: Option<usize>, other: usize) -> Groups {
+pub(crate) fn groups_within(table: &RunTable, by: Option<usize>, other: usize) -> ScoreGroups {
     let split = &table.factors[other];
     let factor = by.map(|by| &table.factors[by]);
     let levels = factor.map_or(1, |factor| factor.levels().len());
     let level = |row: usize| factor.map_or(0, |factor| factor.codes()[row] as usize);
     let group = |row: usize| split.codes()[row] as usize * levels + level(row);
-    Groups::of(&table.scores, levels * split.levels().len(), group)
+    ScoreGroups::of(&table.scores, levels * split.levels().len(), group)
 }
 
 /// The differences between the levels of the factor of interest within each level of another factor, of which `groups`
 /// has the scores as by [`groups_within`].
 pub(crate) fn contrasts_within(
     analysed: &Analysed,
-    table: &Table,
+    table: &RunTable,
     [by, other]: [usize; 2],
-    groups: &Groups,
+    groups: &ScoreGroups,
 ) -> Option<Contrasts> {
     let (factor, split) = (&table.factors[by], &table.factors[other]);
     let levels = factor.levels().len();
     let cells = (0..groups.len()).filter(|group| !groups.sample(*group).is_empty());
-    let mut present: Vec<Place> = cells.map(|group| (group / levels, group % levels)).collect();
+    let mut present: Vec<MeanPlace> = cells.map(|group| (group / levels, group % levels)).collect();
     // The order of the analysis: its first factor varies fastest.
     if other < by {
         present.sort_unstable_by_key(|(panel, level)| (*level, *panel));
@@ -162,7 +162,7 @@ pub(crate) fn contrasts_within(
 }
 
 /// Compares the means of a term that are in the same panel, with intervals that hold together.
-fn compared(found: &Anova, term: &str, present: &[Place], labels: &[String]) -> Option<Contrasts> {
+fn compared(found: &Anova, term: &str, present: &[MeanPlace], labels: &[String]) -> Option<Contrasts> {
     let means = found.means(term).ok()?;
     let panels = present.iter().map(|(panel, _)| panel).max()? + 1;
     let pairs = pairs(present);
@@ -207,7 +207,7 @@ fn compared(found: &Anova, term: &str, present: &[Place], labels: &[String]) -> 
 }
 
 /// The pairs of means in the same panel: the later level minus the earlier one, in the order of panels.
-fn pairs(present: &[Place]) -> Vec<(usize, usize)> {
+fn pairs(present: &[MeanPlace]) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..present.len()).collect();
     order.sort_unstable_by_key(|&index| present[index]);
     let mut pairs = Vec::new();
@@ -219,7 +219,7 @@ fn pairs(present: &[Place]) -> Vec<(usize, usize)> {
 }
 
 /// Adds the tests that assume less: Welch's for each pair, and the ratio of medians if two levels are compared.
-fn add_welch(contrasts: &mut Contrasts, groups: &Groups, place: impl Fn(usize, usize) -> usize) {
+fn add_welch(contrasts: &mut Contrasts, groups: &ScoreGroups, place: impl Fn(usize, usize) -> usize) {
     let pairs = contrasts.rows.len();
     if pairs > MAX_WELCH {
         return;
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::table::tables;
 
-    fn table(rows: impl Iterator<Item = String>) -> Table {
+    fn table(rows: impl Iterator<Item = String>) -> RunTable {
         let text = format!("version,config,score,unit\n{}", rows.collect::<Vec<String>>().join("\n"));
         tables(&bellows_campaign::import(text.as_bytes(), "test.csv").unwrap(), None, None).remove(0)
     }
@@ -303,7 +303,7 @@ mod tests {
         let analysed = analyse(&table, 0).unwrap();
         assert_eq!(analysed.summary.model, "config + version");
         assert!(contrasts_within(&analysed, &table, [0, 1], &groups_within(&table, Some(0), 1)).is_none());
-        let groups = Groups::of(&table.scores, 2, |row| table.factors[0].codes()[row] as usize);
+        let groups = ScoreGroups::of(&table.scores, 2, |row| table.factors[0].codes()[row] as usize);
         assert_eq!(contrasts(&analysed, &table.factors[0], &groups).unwrap().rows.len(), 1);
     }
 

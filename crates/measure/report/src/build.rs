@@ -11,8 +11,8 @@ use crate::distributions::distributions;
 use crate::findings::{About, failures, machines, statement, warnings};
 use crate::matrix::matrix;
 use crate::model::{Distributions, LevelScores, Reason, Report, Section, Split};
-use crate::source::{ReportError, Source};
-use crate::table::{Groups, Table, scores, tables};
+use crate::source::{ReportError, ResultSource};
+use crate::table::{ScoreGroups, RunTable, scores, tables};
 use crate::words;
 
 /// Names of factors that compare versions of a thing.
@@ -23,7 +23,7 @@ const MAX_SPLITS: usize = 12;
 
 /// What a report is about.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ReportOptions {
     /// The factor of interest. Without it that of the first hypothesis, else a factor of versions, else one with few
     /// levels.
     pub by: Option<String>,
@@ -36,7 +36,7 @@ impl Report {
     ///
     /// # Errors
     /// If the results have no such factor or score.
-    pub fn of(source: &Source, options: &Options) -> Result<Report, ReportError> {
+    pub fn of(source: &ResultSource, options: &ReportOptions) -> Result<Report, ReportError> {
         check(&source.results, options)?;
         let tables = tables(&source.results, source.info.as_ref(), options.score.as_deref());
         let hypothesis = source.verdicts.first().and_then(|verdict| verdict.hypothesis.term.first());
@@ -58,7 +58,7 @@ impl Report {
     }
 }
 
-fn check(results: &Results, options: &Options) -> Result<(), ReportError> {
+fn check(results: &Results, options: &ReportOptions) -> Result<(), ReportError> {
     let listed = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     if let Some(by) = &options.by
         && results.factor(by).is_none()
@@ -77,7 +77,7 @@ fn check(results: &Results, options: &Options) -> Result<(), ReportError> {
 }
 
 /// The factor of interest, and why it is that one.
-fn factor_of_interest(table: &Table, by: Option<&str>, hypothesis: Option<&str>) -> (Option<usize>, String) {
+fn factor_of_interest(table: &RunTable, by: Option<&str>, hypothesis: Option<&str>) -> (Option<usize>, String) {
     if let Some(name) = by {
         let name = words::factor_name(name);
         let reason = match table.factor(&name) {
@@ -99,11 +99,11 @@ fn factor_of_interest(table: &Table, by: Option<&str>, hypothesis: Option<&str>)
     }
 }
 
-fn section(table: Table, results: &Results, id: String, by: Option<usize>, factor_reason: String) -> Section {
+fn section(table: RunTable, results: &Results, id: String, by: Option<usize>, factor_reason: String) -> Section {
     let all = vec!["all runs".to_owned()];
     let labels = by.map_or(all.clone(), |by| table.factors[by].levels().to_vec());
     let level = |row: usize| by.map_or(0, |by| table.factors[by].codes()[row] as usize);
-    let groups = Groups::of(&table.scores, labels.len(), level);
+    let groups = ScoreGroups::of(&table.scores, labels.len(), level);
     let axis = Axis::around(table.scores.iter().copied(), 0.1);
     let levels: Vec<LevelScores> =
         labels.iter().enumerate().map(|(level, label)| scores_of(&groups, level, label)).collect();
@@ -183,12 +183,12 @@ fn section(table: Table, results: &Results, id: String, by: Option<usize>, facto
     }
 }
 
-fn listed_names(table: &Table, factors: &[usize]) -> String {
+fn listed_names(table: &RunTable, factors: &[usize]) -> String {
     let names: Vec<String> = factors.iter().map(|&factor| Factor::name(&table.factors[factor]).to_owned()).collect();
     words::listed(&names)
 }
 
-fn scores_of(groups: &Groups, level: usize, label: &str) -> LevelScores {
+fn scores_of(groups: &ScoreGroups, level: usize, label: &str) -> LevelScores {
     let sample = groups.sample(level);
     let count = sample.len() as f64;
     let mean = if sample.is_empty() { f64::NAN } else { sample.iter().map(|score| score / count).sum::<f64>() };
@@ -207,7 +207,7 @@ fn scores_of(groups: &Groups, level: usize, label: &str) -> LevelScores {
 }
 
 /// The reasons of failures, the most frequent first.
-fn reasons(table: &Table, results: &Results, levels: usize, level: impl Fn(usize) -> usize) -> Vec<Reason> {
+fn reasons(table: &RunTable, results: &Results, levels: usize, level: impl Fn(usize) -> usize) -> Vec<Reason> {
     let mut counts: Vec<Vec<usize>> = vec![Vec::new(); results.reasons.all().len()];
     for (row, _) in table.scores.iter().enumerate().filter(|(_, score)| !score.is_finite()) {
         let counts = &mut counts[table.failure[row] as usize];

@@ -1,20 +1,20 @@
 //! What the runs say of registered hypotheses, in plain words.
 
-use bellows_campaign::{Conclusion, Direction, Estimate, Hypothesis, Verdict};
+use bellows_campaign::{Conclusion, ScoreDirection, Estimate, Hypothesis, Verdict};
 
 use crate::model::{Confirmation, Tested};
-use crate::source::Source;
+use crate::source::ResultSource;
 use crate::words::{
     self, counted, factor_name, label, listed, number, percent, probability, quoted, sentence, whole, with_unit,
 };
 
 /// The section of the report about hypotheses.
-pub(crate) fn confirmation(source: &Source) -> Confirmation {
+pub(crate) fn confirmation(source: &ResultSource) -> Confirmation {
     let hypotheses = source.verdicts.iter().map(|verdict| tested(verdict, source)).collect();
     Confirmation { note: source.unconfirmed.clone(), hypotheses }
 }
 
-fn tested(verdict: &Verdict, source: &Source) -> Tested {
+fn tested(verdict: &Verdict, source: &ResultSource) -> Tested {
     let stated = source.info.iter().flat_map(|info| &info.scores).find(|score| score.name == verdict.hypothesis.score);
     let unit = stated.map_or("", |score| score.unit.as_str());
     let unit = if unit == "1" { String::new() } else { words_of(unit) };
@@ -42,10 +42,10 @@ fn statement(hypothesis: &Hypothesis, unit: &str) -> String {
     let margin = (hypothesis.margin > 0.0).then(|| with_unit(&number(hypothesis.margin), unit));
     let more = margin.as_ref().map_or(String::new(), |margin| format!(" by more than {margin}"));
     let claim = match hypothesis.direction {
-        Direction::Greater => format!("is greater with {first} than with {second}{more}"),
-        Direction::Less => format!("is less with {first} than with {second}{more}"),
-        Direction::Different => format!("differs between {first} and {second}{more}"),
-        Direction::Equal => {
+        ScoreDirection::Greater => format!("is greater with {first} than with {second}{more}"),
+        ScoreDirection::Less => format!("is less with {first} than with {second}{more}"),
+        ScoreDirection::Different => format!("differs between {first} and {second}{more}"),
+        ScoreDirection::Equal => {
             format!("is equal with {first} and {second}, within {}", margin.unwrap_or_else(|| "no margin".to_owned()))
         }
     };

@@ -6,7 +6,7 @@ use crate::analysis::Analysed;
 use crate::axis::Axis;
 use crate::distributions::{quartiles, short};
 use crate::model::{Course, Series};
-use crate::table::{Groups, Table};
+use crate::table::{ScoreGroups, RunTable};
 use crate::words;
 
 /// Up to this number of runs are drawn one by one.
@@ -22,7 +22,7 @@ const MAX_BLOCKS: usize = 60;
 pub(crate) const SIGNIFICANCE: f64 = 0.01;
 
 /// The course of a table.
-pub(crate) fn course(table: &Table, analysed: Option<&Analysed>) -> Course {
+pub(crate) fn course(table: &RunTable, analysed: Option<&Analysed>) -> Course {
     let deviations = deviations(table);
     let order: Vec<f64> = (0..table.scores.len()).map(|row| row as f64).collect();
     let residuals = analysed.map(|analysed| analysed.found.residuals(&table.scores));
@@ -45,9 +45,9 @@ pub(crate) fn course(table: &Table, analysed: Option<&Analysed>) -> Course {
 }
 
 /// Scores less the median of their combination.
-fn deviations(table: &Table) -> Vec<f64> {
+fn deviations(table: &RunTable) -> Vec<f64> {
     let (of_rows, combinations) = table.combinations(&(0..table.factors.len()).collect::<Vec<usize>>());
-    let groups = Groups::of(&table.scores, combinations.len(), |row| of_rows[row] as usize);
+    let groups = ScoreGroups::of(&table.scores, combinations.len(), |row| of_rows[row] as usize);
     let middles: Vec<f64> =
         (0..groups.len()).map(|group| median(groups.sample(group)).map_or(f64::NAN, |median| median.value)).collect();
     let deviation = |(score, group): (&f64, &u32)| score - middles[*group as usize];

@@ -4,7 +4,7 @@ use bellows_stats::{Bandwidth, Density, nearest_rank};
 
 use crate::axis::Axis;
 use crate::model::{Distributions, Form, Panel, Sample};
-use crate::table::Groups;
+use crate::table::ScoreGroups;
 
 /// Maximum number of curves over each other.
 pub(crate) const MAX_CURVES: usize = 6;
@@ -40,7 +40,7 @@ impl Distributions {
 
 /// The distributions of groups of scores: for each panel one for each level. None if there are too many to draw.
 pub(crate) fn distributions(
-    groups: &Groups,
+    groups: &ScoreGroups,
     panels: &[String],
     levels: &[String],
     axis: &Axis,
@@ -60,7 +60,7 @@ pub(crate) fn distributions(
     Some(Distributions { form, axis: axis.clone(), top, levels: levels.to_vec(), panels, most_per_tick })
 }
 
-fn sample(groups: &Groups, group: usize, form: Form, axis: &Axis) -> Sample {
+fn sample(groups: &ScoreGroups, group: usize, form: Form, axis: &Axis) -> Sample {
     let sorted = groups.sample(group);
     let density = match form {
         Form::Curves => density(sorted, axis),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn of(scores: &[f64], levels: usize) -> Distributions {
-        let groups = Groups::of(scores, levels, |row| row % levels);
+        let groups = ScoreGroups::of(scores, levels, |row| row % levels);
         let names: Vec<String> = (0..levels).map(|level| level.to_string()).collect();
         distributions(&groups, &["all".to_owned()], &names, &Axis::around(scores.iter().copied(), 0.1)).unwrap()
     }
@@ -176,7 +176,7 @@ mod tests {
         let found = of(&scores, 60);
         assert_eq!((found.form, found.panels[0].samples.len()), (Form::Strips, 60));
         assert_eq!(found.panels[0].samples[0].quartiles, Some([120.0, 270.0, 420.0]));
-        let groups = Groups::of(&scores, 600, |row| row);
+        let groups = ScoreGroups::of(&scores, 600, |row| row);
         let names: Vec<String> = (0..60).map(|level| level.to_string()).collect();
         assert!(distributions(&groups, &names[..10], &names, &Axis::of(0.0, 1.0)).is_none(), "600 are too many");
     }

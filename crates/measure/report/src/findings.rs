@@ -7,7 +7,7 @@ use bellows_stats::power::smallest_difference;
 use crate::analysis::{Analysed, CONFIDENCE};
 use crate::course::SIGNIFICANCE;
 use crate::model::{Contrast, Contrasts, Reason, Split};
-use crate::table::Table;
+use crate::table::RunTable;
 use crate::words::{counted, estimate, listed, number, percent, probability, quoted, sentence, with_unit};
 
 /// The power at which an effect counts as one that the runs could have shown.
@@ -18,7 +18,7 @@ const MAX_NAMED: usize = 4;
 
 /// What a section's sentences are about.
 pub(crate) struct About<'t> {
-    pub(crate) table: &'t Table,
+    pub(crate) table: &'t RunTable,
     pub(crate) factor: &'t str,
     pub(crate) labels: &'t [String],
 }
@@ -137,7 +137,7 @@ impl About<'_> {
 }
 
 /// What was done about several machines, as a sentence.
-pub(crate) fn machines(table: &Table, analysed: &Analysed) -> Option<String> {
+pub(crate) fn machines(table: &RunTable, analysed: &Analysed) -> Option<String> {
     let machines = table.machines.as_ref()?;
     let count = match analysed.summary.machines {
         1 => machines.levels().len(),
@@ -247,7 +247,7 @@ fn others_beside<'c>(contrasts: impl Iterator<Item = &'c Contrasts> + Clone) -> 
 
 /// Assumptions that do not hold and what to use instead.
 pub(crate) fn warnings<'c>(
-    table: &Table,
+    table: &RunTable,
     analysed: &Analysed,
     contrasts: impl Iterator<Item = &'c Contrasts> + Clone,
 ) -> Vec<String> {

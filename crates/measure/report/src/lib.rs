@@ -53,10 +53,10 @@ mod versions;
 mod words;
 
 pub use axis::{Axis, Mark};
-pub use build::Options;
+pub use build::ReportOptions;
 pub use model::{
-    Analysis, Cell, Confirmation, Contrast, Contrasts, Course, Distributions, FactorSummary, Form, LevelScores,
-    LevelSummary, Matrix, MatrixRow, Panel, Reason, Report, Sample, Section, Series, Setup, Split, Tally, Term, Tested,
+    Analysis, ModelCell, Confirmation, Contrast, Contrasts, Course, Distributions, FactorSummary, Form, LevelScores,
+    LevelSummary, Matrix, MatrixRow, Panel, Reason, Report, Sample, Section, Series, Setup, Split, NameTally, Term, Tested,
 };
 pub use pictures::Picture;
-pub use source::{ReportError, Source};
+pub use source::{ReportError, ResultSource};

@@ -3,23 +3,23 @@
 use bellows_campaign::Better;
 use bellows_stats::{Factor, median};
 
-use crate::model::{Cell, Matrix, MatrixRow};
-use crate::table::{Groups, Table};
+use crate::model::{ModelCell, Matrix, MatrixRow};
+use crate::table::{ScoreGroups, RunTable};
 
 /// Maximum number of rows that are drawn. Of more, those with the least and the largest medians are.
 const MAX_DRAWN: usize = 120;
 
 /// The matrix of a table: columns are the levels of the factor of interest.
-pub(crate) fn matrix(table: &Table, by: Option<usize>) -> Matrix {
+pub(crate) fn matrix(table: &RunTable, by: Option<usize>) -> Matrix {
     let others: Vec<usize> = (0..table.factors.len()).filter(|factor| Some(*factor) != by).collect();
     let (of_rows, combinations) = table.combinations(&others);
     let columns = by.map_or(vec!["all runs".to_owned()], |by| table.factors[by].levels().to_vec());
     let column = |row: usize| by.map_or(0, |by| table.factors[by].codes()[row] as usize);
-    let groups = Groups::of(&table.scores, combinations.len() * columns.len(), |row| {
+    let groups = ScoreGroups::of(&table.scores, combinations.len() * columns.len(), |row| {
         of_rows[row] as usize * columns.len() + column(row)
     });
     let cell = |group: usize| {
-        (groups.runs[group] > 0).then(|| Cell {
+        (groups.runs[group] > 0).then(|| ModelCell {
             runs: groups.runs[group],
             failed: groups.failed(group),
             median: median(groups.sample(group)).map(|median| median.value),
@@ -53,7 +53,7 @@ fn mark(rows: &mut [MatrixRow], better: Option<Better>) {
         return;
     }
     let failed = |row: &MatrixRow| {
-        let sum = |of: fn(&Cell) -> usize| row.cells.iter().flatten().map(of).sum::<usize>() as f64;
+        let sum = |of: fn(&ModelCell) -> usize| row.cells.iter().flatten().map(of).sum::<usize>() as f64;
         sum(|cell| cell.failed) / sum(|cell| cell.runs).max(1.0)
     };
     let worst =

@@ -43,20 +43,20 @@ pub struct Setup {
     /// The factors.
     pub factors: Vec<FactorSummary>,
     /// Names of machines.
-    pub machines: Vec<Tally>,
+    pub machines: Vec<NameTally>,
     /// Processors.
-    pub processors: Vec<Tally>,
+    pub processors: Vec<NameTally>,
     /// Kernels.
-    pub kernels: Vec<Tally>,
+    pub kernels: Vec<NameTally>,
     /// Programs with their versions.
-    pub versions: Vec<Tally>,
+    pub versions: Vec<NameTally>,
     /// What is not known, and why.
     pub notes: Vec<String>,
 }
 
 /// A name and how often it occurs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct NameTally {
     /// The name.
     pub name: String,
     /// The number of runs.
@@ -339,7 +339,7 @@ pub struct MatrixRow {
     /// The level of each of the other factors.
     pub levels: Vec<String>,
     /// The combinations with each level of the factor of interest. None where no run was made.
-    pub cells: Vec<Option<Cell>>,
+    pub cells: Vec<Option<ModelCell>>,
     /// What marks it, of all rows with a median in each column: `best`, `worst`, `highest`, `lowest`; and, of all rows,
     /// `most failures`.
     pub marks: Vec<&'static str>,
@@ -347,7 +347,7 @@ pub struct MatrixRow {
 
 /// A combination.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cell {
+pub struct ModelCell {
     /// The number of runs.
     pub runs: usize,
     /// The number of them without a score.

@@ -182,7 +182,7 @@ fn differences(contrasts: &Contrasts, panels: &[String], statement: String, is_c
 
 fn page_matrix(section: &Section) -> PageMatrix {
     let matrix = &section.matrix;
-    let tile = |(cell, column): (&Option<crate::model::Cell>, &String)| match cell {
+    let tile = |(cell, column): (&Option<crate::model::ModelCell>, &String)| match cell {
         None => Tile { column: column.clone(), step: None, text: "not run".to_owned(), failed: false },
         Some(cell) => Tile {
             column: column.clone(),

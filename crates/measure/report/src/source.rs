@@ -81,7 +81,7 @@ const UNCONFIRMED_TABLE: &str = "The results are a table, which has no register 
 
 /// Results and what is known about them.
 #[derive(Debug)]
-pub struct Source {
+pub struct ResultSource {
     /// The file or folder.
     pub path: PathBuf,
     /// The results.
@@ -96,16 +96,16 @@ pub struct Source {
     pub(crate) unconfirmed: Option<String>,
 }
 
-impl Source {
+impl ResultSource {
     /// Opens a campaign file (with its results beside it or in `results`), a results folder, or a table. A file is a
     /// campaign if it is called `.toml`, or if it is not called `.csv` and `results` is given or it looks like TOML.
     ///
     /// # Errors
     /// If it cannot be read, or is wrong, or if `results` is given with a folder or a table.
-    pub fn open(path: &Path, results: Option<&Path>) -> Result<Source, ReportError> {
+    pub fn open(path: &Path, results: Option<&Path>) -> Result<ResultSource, ReportError> {
         let own = |what| Err(ReportError::OwnResults { path: path.to_owned(), what });
         if path.is_dir() {
-            return if results.is_some() { own("a results folder") } else { Source::read(path, None) };
+            return if results.is_some() { own("a results folder") } else { ResultSource::read(path, None) };
         }
         if path.file_name().is_some_and(|name| name == JOURNAL) {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -118,18 +118,18 @@ impl Source {
         if is("toml") || !is("csv") && (results.is_some() || looks_like_toml(path)) {
             let loaded = load(path).map_err(ReportError::Campaign)?;
             let folder = results.map_or_else(|| path.with_extension("results"), Path::to_owned);
-            return Source::read(&folder, Some(loaded.campaign));
+            return ResultSource::read(&folder, Some(loaded.campaign));
         }
-        Ok(Source::imported(path, import_file(path)?))
+        Ok(ResultSource::imported(path, import_file(path)?))
     }
 
     /// Results that were imported from a table.
-    pub fn imported(path: &Path, results: Results) -> Source {
+    pub fn imported(path: &Path, results: Results) -> ResultSource {
         let note = format!("The results are a table: {UNKNOWN_RUNS}");
         let is_timed = !results.starts.is_empty();
         let untimed = "; the order of its rows is taken for that of time, and nothing tells when they were made";
         let note = format!("{note}{}.", if is_timed { "" } else { untimed });
-        Source {
+        ResultSource {
             path: path.to_owned(),
             setup: Setup { notes: vec![note], ..Setup::default() },
             results,
@@ -140,7 +140,7 @@ impl Source {
     }
 
     /// Reads a results folder, with the campaign that states the hypotheses; without it those that are registered.
-    fn read(folder: &Path, campaign: Option<Campaign>) -> Result<Source, ReportError> {
+    fn read(folder: &Path, campaign: Option<Campaign>) -> Result<ResultSource, ReportError> {
         let info = Info::read(folder)?;
         let campaign = campaign.map(|campaign| with_versions(campaign, &info));
         campaign.iter().try_for_each(|campaign| Info::check_results(folder, campaign))?;
@@ -170,7 +170,7 @@ impl Source {
             versions: named(&results.observed.versions),
             ..Setup::default()
         };
-        Ok(Source { path: folder.to_owned(), results, info: Some(info), verdicts, setup, unconfirmed })
+        Ok(ResultSource { path: folder.to_owned(), results, info: Some(info), verdicts, setup, unconfirmed })
     }
 
     /// What was run, on what, and when.

@@ -9,7 +9,7 @@ use bellows_stats::Factor;
 use crate::words;
 
 /// The runs of a section.
-pub(crate) struct Table {
+pub(crate) struct RunTable {
     pub(crate) score: String,
     pub(crate) unit: String,
     pub(crate) better: Option<Better>,
@@ -30,7 +30,7 @@ pub(crate) struct Table {
 }
 
 /// Scores by group, sorted within each.
-pub(crate) struct Groups {
+pub(crate) struct ScoreGroups {
     values: Vec<f64>,
     /// Where each group ends.
     ends: Vec<usize>,
@@ -38,9 +38,9 @@ pub(crate) struct Groups {
     pub(crate) runs: Vec<usize>,
 }
 
-impl Groups {
+impl ScoreGroups {
     /// Gathers the scores of each group, given the group of each run.
-    pub(crate) fn of(scores: &[f64], groups: usize, group_of: impl Fn(usize) -> usize) -> Groups {
+    pub(crate) fn of(scores: &[f64], groups: usize, group_of: impl Fn(usize) -> usize) -> ScoreGroups {
         let (mut runs, mut sizes) = (vec![0; groups], vec![0; groups]);
         for (row, score) in scores.iter().enumerate() {
             let group = group_of(row);
@@ -59,7 +59,7 @@ impl Groups {
             values[*place] = *score;
             *place += 1;
         }
-        let mut groups = Groups { values, ends: places, runs };
+        let mut groups = ScoreGroups { values, ends: places, runs };
         for group in 0..sizes.len() {
             let range = groups.range(group);
             groups.values[range].sort_unstable_by(f64::total_cmp);
@@ -88,7 +88,7 @@ impl Groups {
     }
 }
 
-impl Table {
+impl RunTable {
     /// The number of a factor.
     pub(crate) fn factor(&self, name: &str) -> Option<usize> {
         self.factors.iter().position(|factor| factor.name() == name)
@@ -133,7 +133,7 @@ struct Rows {
 }
 
 /// The tables of all scores, or of one.
-pub(crate) fn tables(results: &Results, info: Option<&Info>, score: Option<&str>) -> Vec<Table> {
+pub(crate) fn tables(results: &Results, info: Option<&Info>, score: Option<&str>) -> Vec<RunTable> {
     let order = order(results);
     let mut found = Vec::new();
     for (measure, rows) in measures(results, &order) {
@@ -229,7 +229,7 @@ fn unit_by_level(results: &Results, rows: &[u32]) -> Option<(usize, HashMap<u32,
     })
 }
 
-fn table(results: &Results, info: Option<&Info>, Rows { measure, unit, rows }: Rows) -> Table {
+fn table(results: &Results, info: Option<&Info>, Rows { measure, unit, rows }: Rows) -> RunTable {
     let (mut factors, mut held) = (Vec::new(), Vec::new());
     for column in &results.factors {
         let factor = recoded(column, &rows, info.is_none());
@@ -240,7 +240,7 @@ fn table(results: &Results, info: Option<&Info>, Rows { measure, unit, rows }: R
         }
     }
     let at = |row: &u32| *row as usize;
-    Table {
+    RunTable {
         better: info
             .and_then(|info| info.scores.iter().find(|score| score.name == measure))
             .and_then(|score| score.better),
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn groups_have_sorted_scores_and_count_failures() {
-        let groups = Groups::of(&[3.0, f64::NAN, 1.0, 2.0], 3, |row| row % 2);
+        let groups = ScoreGroups::of(&[3.0, f64::NAN, 1.0, 2.0], 3, |row| row % 2);
         assert_eq!((groups.sample(0), groups.sample(1), groups.sample(2)), (&[1.0, 3.0][..], &[2.0][..], &[][..]));
         assert_eq!(((0..3).map(|group| groups.failed(group)).collect::<Vec<_>>(), groups.len()), (vec![0, 1, 0], 3));
     }

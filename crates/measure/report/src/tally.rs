@@ -4,20 +4,20 @@ use std::collections::HashMap;
 
 use bellows_campaign::{Counts, Results};
 
-use crate::model::Tally;
+use crate::model::NameTally;
 use crate::words;
 
 /// Maximum number of names in a list of machines or versions.
 const MAX_TALLIES: usize = 12;
 
 /// The names with the most runs, and the sum of the others.
-pub(crate) fn named(counts: &Counts) -> Vec<Tally> {
-    let mut all: Vec<Tally> = counts.iter().map(|(name, runs)| Tally { name: words::label(name), runs }).collect();
+pub(crate) fn named(counts: &Counts) -> Vec<NameTally> {
+    let mut all: Vec<NameTally> = counts.iter().map(|(name, runs)| NameTally { name: words::label(name), runs }).collect();
     all.sort_by(|one, other| other.runs.cmp(&one.runs).then(one.name.cmp(&other.name)));
     if all.len() > MAX_TALLIES {
         let others = all.split_off(MAX_TALLIES - 1);
         let runs = others.iter().map(|tally| tally.runs).sum();
-        all.push(Tally { name: format!("{} others", words::count(others.len())), runs });
+        all.push(NameTally { name: format!("{} others", words::count(others.len())), runs });
     }
     all
 }

@@ -21,7 +21,7 @@ const MAX_ROWS: usize = 24;
 impl Report {
     /// The report as lines of at most `width` columns, at least 32, without control characters.
     pub fn text(&self, width: usize) -> String {
-        let mut page = Page { width: width.max(MIN_WIDTH), lines: Vec::new() };
+        let mut page = TextPage { width: width.max(MIN_WIDTH), lines: Vec::new() };
         page.wrapped("", &self.title);
         let setup = &self.setup;
         let mut about = format!(
@@ -63,7 +63,7 @@ impl Report {
 }
 
 /// Lines of a width.
-struct Page {
+struct TextPage {
     width: usize,
     lines: Vec<String>,
 }
@@ -90,7 +90,7 @@ fn filled(text: &str, width: usize) -> String {
     short + &" ".repeat(missing)
 }
 
-impl Page {
+impl TextPage {
     fn push(&mut self, line: &str) {
         let line = filled(line, self.width);
         self.lines.push(line);

@@ -4,7 +4,7 @@ use bellows_campaign::{Compared, Comparison, PairConclusion as Conclusion, Scale
 
 use crate::axis::Axis;
 use crate::draw::canvas::sheet;
-use crate::draw::intervals::{Row, rows};
+use crate::draw::intervals::{IntervalRow, rows};
 use crate::pictures::Picture;
 use crate::words::{counted, estimate, percent, sentence};
 
@@ -18,7 +18,7 @@ impl Picture {
     /// What the pairs say of each combination and score: the change from the old version to the new one in percent, with
     /// its interval. Changes that are no shares, because a score is 0 or below, are only numbers.
     pub fn of_comparison(comparison: &Comparison) -> Picture {
-        let lines: Vec<Row> =
+        let lines: Vec<IntervalRow> =
             comparison.results.iter().zip(comparison.names()).map(|(compared, name)| row(compared, name)).collect();
         let ends = lines.iter().filter_map(|row| row.values).flat_map(|[low, _, high]| [low, high]);
         let scale = Axis::around(ends.chain([0.0]).map(|end| end.clamp(-LONGEST, LONGEST)), 0.04);
@@ -37,10 +37,10 @@ impl Picture {
     }
 }
 
-fn row(compared: &Compared, name: String) -> Row {
+fn row(compared: &Compared, name: String) -> IntervalRow {
     let label = format!("{}{name}", sign(compared.conclusion));
     let Some(effect) = compared.effect else {
-        return Row { label, values: None, numbers: "no interval".to_owned() };
+        return IntervalRow { label, values: None, numbers: "no interval".to_owned() };
     };
     let factor = if effect.scale == Scale::Share { 100.0 } else { 1.0 };
     let [low, middle, high] = [effect.low, effect.difference, effect.high].map(|value| value * factor);
@@ -48,9 +48,9 @@ fn row(compared: &Compared, name: String) -> Row {
     let numbers = estimate(middle, low, high, unit);
     match effect.scale {
         // Too few pairs can have intervals without an end.
-        Scale::Share if high <= MOST => Row { label, values: Some([low, middle, high]), numbers },
-        Scale::Share => Row { label, values: None, numbers: "no interval".to_owned() },
-        Scale::Unit => Row { label, values: None, numbers },
+        Scale::Share if high <= MOST => IntervalRow { label, values: Some([low, middle, high]), numbers },
+        Scale::Share => IntervalRow { label, values: None, numbers: "no interval".to_owned() },
+        Scale::Unit => IntervalRow { label, values: None, numbers },
     }
 }
 

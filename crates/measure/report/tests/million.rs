@@ -5,7 +5,7 @@ mod rows;
 
 use std::io::{BufWriter, Write};
 
-use bellows_report::{Options, Report, Source};
+use bellows_report::{ReportOptions, Report, ResultSource};
 use bellows_testkit::scratch;
 
 const ROWS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
@@ -50,11 +50,11 @@ fn seconds() -> f64 {
 }
 
 /// Reads results, and makes all forms of their report, in time.
-fn draw(what: &str, open: impl Fn() -> Source) -> Report {
+fn draw(what: &str, open: impl Fn() -> ResultSource) -> Report {
     let begin = seconds();
     let source = open();
     let read = seconds() - begin;
-    let report = Report::of(&source, &Options::default()).unwrap();
+    let report = Report::of(&source, &ReportOptions::default()).unwrap();
     let tested = seconds() - begin;
     let (html, pictures) = (report.html().unwrap(), report.pictures());
     let json = serde_json::to_string(&report).unwrap();
@@ -82,7 +82,7 @@ fn a_million_rows_are_read_tested_and_drawn_in_time() {
     let folder = scratch();
     let path = folder.path().join("million.csv");
     write_table(BufWriter::new(std::fs::File::create(&path).unwrap()));
-    draw("a table", || Source::open(&path, None).unwrap());
+    draw("a table", || ResultSource::open(&path, None).unwrap());
     std::fs::remove_file(&path).unwrap();
 
     let (path, text) = (folder.path().join("million.toml"), rows::text(ROWS as u32));
@@ -90,7 +90,7 @@ fn a_million_rows_are_read_tested_and_drawn_in_time() {
     let results = folder.path().join("million.results");
     rows::write_folder(&results, &text, &rows::campaign(ROWS as u32));
     for (what, path) in [("a results folder", &results), ("a campaign", &path)] {
-        let report = draw(what, || Source::open(path, None).unwrap());
+        let report = draw(what, || ResultSource::open(path, None).unwrap());
         assert_eq!((report.setup.runs, report.setup.failed, report.setup.machines.len()), (ROWS, ROWS / 1_000, 4));
         let tested: Vec<_> = report.confirmation.hypotheses.iter().map(|it| it.verdict.runs.confirming).collect();
         assert_eq!(tested, [ROWS / 1_000 * 999, ROWS / 2_000 * 999]);

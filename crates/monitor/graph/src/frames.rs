@@ -22,7 +22,7 @@ pub struct Rect {
 
 /// A frame around the apps of one worker, or around its parts of one compound app.
 #[derive(Debug)]
-pub struct Frame {
+pub struct AppFrame {
     pub rect: Rect,
     /// The worker's name, or the compound app's.
     pub name: String,
@@ -76,8 +76,8 @@ impl Framing {
         (self.depths[group] + 1) * SIDE
     }
 
-    pub fn frame(&self, group: usize, rect: Rect) -> Frame {
+    pub fn frame(&self, group: usize, rect: Rect) -> AppFrame {
         let (class, name) = self.names[group].clone();
-        Frame { rect, name, class, group }
+        AppFrame { rect, name, class, group }
     }
 }

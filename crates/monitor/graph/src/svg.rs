@@ -9,8 +9,8 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::frames::{Frame, Framing, Rect};
-use crate::layout::{Draft, Part, Placement, Shape, Spacing, Turn, WireSpan};
+use crate::frames::{AppFrame, Framing, Rect};
+use crate::layout::{Draft, ConnectedPart, Placement, AppExtent, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, compounds, escaped, printable, shortened};
 
 /// What a picture of apps tells, and which way it runs.
@@ -158,7 +158,7 @@ pub struct Drawing {
     pub height: i32,
     pub apps: Vec<AppBox>,
     /// The frames of workers and of compound apps.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<AppFrame>,
     pub paths: Vec<Path>,
     pub labels: Vec<Label>,
 }
@@ -296,7 +296,7 @@ impl LinkTexts {
 }
 
 /// Height of a box and of the ports on its sides.
-fn shape(texts: &Texts, outputs: &[(i32, i32)]) -> Shape {
+fn shape(texts: &Texts, outputs: &[(i32, i32)]) -> AppExtent {
     let port = texts.view.metrics().port;
     let room = |lines: i32| if lines == 0 { 0 } else { LABEL_LINE * lines + 1 };
     let half: Vec<i32> = outputs.iter().map(|&(above, below)| port.max(room(above)).max(room(below))).collect();
@@ -313,15 +313,15 @@ fn shape(texts: &Texts, outputs: &[(i32, i32)]) -> Shape {
             })
             .collect()
     };
-    Shape { height, inputs: spread(&vec![port; texts.inputs.len()]), outputs: spread(&half) }
+    AppExtent { height, inputs: spread(&vec![port; texts.inputs.len()]), outputs: spread(&half) }
 }
 
 /// The inputs for all parts of a drawing.
-struct Plan<'a> {
+struct DrawingPlan<'a> {
     view: View,
     placement: Placement,
     framing: Framing,
-    shapes: Vec<Shape>,
+    shapes: Vec<AppExtent>,
     texts: Vec<Texts<'a>>,
     /// The sizes of each app's texts.
     widths: Vec<i32>,
@@ -329,7 +329,7 @@ struct Plan<'a> {
     link_texts: Vec<Option<LinkTexts>>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> DrawingPlan<'a> {
     /// `None` if the network is too large to be drawn.
     fn of(graph: &Graph, ports: &'a Ports, view: View) -> Option<Self> {
         let framing = Framing::of(graph);
@@ -347,17 +347,17 @@ impl<'a> Plan<'a> {
             *below += i32::from(texts.below.is_some());
             link_texts[link.edge] = Some(texts);
         }
-        let shapes: Vec<Shape> = texts.iter().zip(&lines).map(|(texts, lines)| shape(texts, lines)).collect();
+        let shapes: Vec<AppExtent> = texts.iter().zip(&lines).map(|(texts, lines)| shape(texts, lines)).collect();
         let placement = draft.place(&shapes, view.metrics().spacing);
         let widths = texts.iter().map(Texts::width).collect();
-        Some(Plan { view, placement, framing, shapes, texts, widths, link_texts })
+        Some(DrawingPlan { view, placement, framing, shapes, texts, widths, link_texts })
     }
 }
 
 impl Drawing {
     /// `None` if the network is too large to be drawn.
     pub fn of(graph: &Graph, ports: &Ports, view: View) -> Option<Self> {
-        let plan = Plan::of(graph, ports, view)?;
+        let plan = DrawingPlan::of(graph, ports, view)?;
         let blank =
             || AppBox { rect: Rect { x: 0, y: 0, width: 0, height: 0 }, middle: 0, inputs: vec![], outputs: vec![] };
         let mut drawing = Drawing {
@@ -391,8 +391,8 @@ impl Drawing {
         Some(drawing)
     }
 
-    fn add_part(&mut self, plan: &Plan, part: &Part, columns: &Columns, (left, top): (i32, i32)) {
-        let Plan { placement, framing, shapes, texts, widths, link_texts, .. } = plan;
+    fn add_part(&mut self, plan: &DrawingPlan, part: &ConnectedPart, columns: &Columns, (left, top): (i32, i32)) {
+        let DrawingPlan { placement, framing, shapes, texts, widths, link_texts, .. } = plan;
         for frame in &part.frames {
             let side = framing.side(frame.group);
             let (first, last) = (&columns.gaps[frame.columns.0], &columns.gaps[frame.columns.1 + 1]);
@@ -475,8 +475,8 @@ struct Gap {
 }
 
 impl Columns {
-    fn of(part: &Part, plan: &Plan) -> Self {
-        let Plan { view, placement, framing, widths, link_texts, .. } = plan;
+    fn of(part: &ConnectedPart, plan: &DrawingPlan) -> Self {
+        let DrawingPlan { view, placement, framing, widths, link_texts, .. } = plan;
         let &Metrics { turn_gap, bend: (least, part_of_height, most, for_each), .. } = view.metrics();
         let mut room_for_frames = vec![(0, 0); part.columns + 1];
         for frame in &part.frames {
@@ -787,7 +787,7 @@ fn draw(graph: &Graph, form: Form) -> Option<String> {
         let (x, y) = (FULL.margin, FULL.margin + 12);
         let _ = writeln!(out, "<text class=\"title\" x=\"{x}\" y=\"{y}\">{title}</text>");
     }
-    for Frame { rect: Rect { x, y, width, height }, name, class, .. } in &drawing.frames {
+    for AppFrame { rect: Rect { x, y, width, height }, name, class, .. } in &drawing.frames {
         let dashes = if *class == "worker" { " stroke-dasharray=\"2 3\"" } else { "" };
         let _ = writeln!(
             out,

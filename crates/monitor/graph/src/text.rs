@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layout::{Draft, DraftPart, Groups, Part, Placement, Shape, Spacing, Turn, WireSpan};
+use crate::layout::{Draft, DraftPart, Groups, ConnectedPart, Placement, AppExtent, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing =
@@ -30,7 +30,7 @@ const DENSITIES: [Density; 2] = [Density { track: 2, padding: 1 }, Density { tra
 /// app by app from left to right, in lines that may be longer.
 pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
     let ports = Ports::of(graph);
-    let shapes: Vec<Shape> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
+    let shapes: Vec<AppExtent> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
     let draft = Draft::of(graph.apps.len(), &ports, Groups::default());
     let body = if !draft.is_placeable() {
         list(graph, &ports, Ranked { column: &draft.column, top: &vec![0; shapes.len()] }, draft.parts, unicode)
@@ -101,12 +101,12 @@ impl<'a> Texts<'a> {
         1 + (self.rows() - count) / 2
     }
 
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> AppExtent {
         let rows = |ports: &[&str]| {
             let first = self.first(ports.len());
             (first..first + ports.len()).map(|row| i32::try_from(row).unwrap_or(0)).collect()
         };
-        Shape {
+        AppExtent {
             height: i32::try_from(self.rows() + 2).unwrap_or(i32::MAX),
             inputs: rows(&self.inputs),
             outputs: rows(&self.outputs),
@@ -131,7 +131,7 @@ struct Picture<'a> {
     graph: &'a Graph,
     ports: &'a Ports,
     placement: &'a Placement,
-    shapes: &'a [Shape],
+    shapes: &'a [AppExtent],
     density: Density,
 }
 
@@ -151,7 +151,7 @@ impl Picture<'_> {
     fn draw(&self, width: usize, unicode: bool) -> Option<String> {
         let labels = self.labels();
         let columns = |part| Some((part, self.columns(part, &labels, width)?));
-        let parts: Vec<(&Part, Columns)> = self.placement.parts.iter().map(columns).collect::<Option<_>>()?;
+        let parts: Vec<(&ConnectedPart, Columns)> = self.placement.parts.iter().map(columns).collect::<Option<_>>()?;
         let widest = parts.iter().map(|(_, columns)| columns.width).max().unwrap_or(0);
         let mut canvas = Canvas::default();
         let (mut x, mut y, mut shelf) = (0, 0, 0);
@@ -183,7 +183,7 @@ impl Picture<'_> {
     }
 
     /// The columns of a part; `None` if they do not fit in `width`.
-    fn columns(&self, part: &Part, labels: &BTreeMap<(usize, usize), String>, width: usize) -> Option<Columns> {
+    fn columns(&self, part: &ConnectedPart, labels: &BTreeMap<(usize, usize), String>, width: usize) -> Option<Columns> {
         let mut widths = vec![0; part.columns];
         for &app in &part.apps {
             let widest = &mut widths[self.placement.column[app]];
@@ -233,7 +233,7 @@ impl Picture<'_> {
     fn draw_part(
         &self,
         canvas: &mut Canvas,
-        part: &Part,
+        part: &ConnectedPart,
         columns: &Columns,
         labels: &BTreeMap<(usize, usize), String>,
         (left, top): (usize, usize),
@@ -251,9 +251,9 @@ impl Picture<'_> {
                 for &(height, side) in &track.ends {
                     let y = top + height;
                     match side {
-                        Side::Left => canvas.level(left + from, left + track.x, y),
-                        Side::Right => canvas.level(left + track.x, left + to, y),
-                        Side::Detour => {
+                        BoxSide::Left => canvas.level(left + from, left + track.x, y),
+                        BoxSide::Right => canvas.level(left + track.x, left + to, y),
+                        BoxSide::Detour => {
                             let end = track.other_half.map_or(track.x, |half| tracks[half].x);
                             canvas.level(left + track.x, left + end, y);
                         }
@@ -316,7 +316,7 @@ fn label(graph: &Graph, link: Link) -> String {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum BoxSide {
     Left,
     Right,
     /// The other half of a link that takes a detour.
@@ -326,7 +326,7 @@ enum Side {
 /// A piece of a link in a gap: an upright line between its two ends, or a level one if both have one height.
 #[derive(Clone, Debug)]
 struct Track {
-    ends: [(usize, Side); 2],
+    ends: [(usize, BoxSide); 2],
     /// Its track in the gap; `None` for a level line.
     lane: Option<usize>,
     /// The other half of a link that takes a detour. The half on the right has the higher number.
@@ -341,10 +341,10 @@ impl Track {
     fn of(stretch: &WireSpan) -> Self {
         let (from, to) = (row(stretch.from), row(stretch.to));
         let (first, last) = match stretch.shape {
-            Turn::Forward => ((from, Side::Left), (to, Side::Right)),
-            Turn::Backward => ((to, Side::Left), (from, Side::Right)),
-            Turn::Behind => ((from, Side::Left), (to, Side::Left)),
-            Turn::Before => ((from, Side::Right), (to, Side::Right)),
+            Turn::Forward => ((from, BoxSide::Left), (to, BoxSide::Right)),
+            Turn::Backward => ((to, BoxSide::Left), (from, BoxSide::Right)),
+            Turn::Behind => ((from, BoxSide::Left), (to, BoxSide::Left)),
+            Turn::Before => ((from, BoxSide::Right), (to, BoxSide::Right)),
         };
         let signed = |row: usize| i64::try_from(row).unwrap_or(0);
         let span = signed(from.abs_diff(to));
@@ -367,14 +367,14 @@ impl Track {
     }
 
     /// The rows at its ends on a side.
-    fn rows(&self, side: Side) -> impl Iterator<Item = usize> + use<> {
+    fn rows(&self, side: BoxSide) -> impl Iterator<Item = usize> + use<> {
         self.ends.into_iter().filter(move |end| end.1 == side).map(|end| end.0)
     }
 }
 
 /// The state of a row in which tracks begin on the left.
 #[derive(Default)]
-struct Row {
+struct TrackRow {
     /// The number of these tracks without a lane. Until it is 0, no track that ends on the right in this row may get
     /// one: it must turn right of them, or their level pieces would share cells.
     waiting: usize,
@@ -391,7 +391,7 @@ struct Tracks<'h> {
     waiting: BTreeSet<usize>,
     /// The tracks among them that may get one now, by rank.
     ready: BTreeSet<((u8, i64), usize)>,
-    rows: BTreeMap<usize, Row>,
+    rows: BTreeMap<usize, TrackRow>,
     lanes: Vec<Vec<(usize, usize)>>,
     /// The number of rows. It grows if a detour needs a row below all others.
     height: &'h mut usize,
@@ -423,9 +423,9 @@ impl<'h> Tracks<'h> {
             let row = self.rows.entry(row).or_default();
             match side {
                 _ if track.is_level() => {}
-                Side::Left => row.waiting += 1,
-                Side::Right => row.followers.push(index),
-                Side::Detour => {}
+                BoxSide::Left => row.waiting += 1,
+                BoxSide::Right => row.followers.push(index),
+                BoxSide::Detour => {}
             }
         }
         if !track.is_level() {
@@ -436,7 +436,7 @@ impl<'h> Tracks<'h> {
     /// Makes a track ready for a lane, if it waits for one and nothing holds it back.
     fn make_ready(&mut self, index: usize) {
         let track = &self.tracks[index];
-        let is_held = track.rows(Side::Right).any(|row| self.rows[&row].waiting > 0)
+        let is_held = track.rows(BoxSide::Right).any(|row| self.rows[&row].waiting > 0)
             || self.half_before(index).is_some_and(|half| self.waiting.contains(&half));
         if self.waiting.contains(&index) && !is_held {
             self.ready.insert((track.rank, index));
@@ -468,7 +468,7 @@ impl<'h> Tracks<'h> {
     fn free_lane(&self, index: usize) -> usize {
         let track = &self.tracks[index];
         let half = self.half_before(index).and_then(|half| self.tracks[half].lane).map(|lane| lane + 1);
-        let least = track.rows(Side::Right).map(|row| self.rows[&row].taken).chain(half).max().unwrap_or(0);
+        let least = track.rows(BoxSide::Right).map(|row| self.rows[&row].taken).chain(half).max().unwrap_or(0);
         let span = track.span();
         let apart = |taken: &(usize, usize)| span.1 < taken.0 || taken.1 < span.0;
         let free = (least..self.lanes.len()).find(|&lane| self.lanes[lane].iter().all(apart));
@@ -483,7 +483,7 @@ impl<'h> Tracks<'h> {
         self.lanes[lane].push(track.span());
         self.waiting.remove(&index);
         let mut freed: Vec<usize> = track.other_half.into_iter().collect();
-        for row in track.rows(Side::Left) {
+        for row in track.rows(BoxSide::Left) {
             let row = self.rows.entry(row).or_default();
             row.waiting -= 1;
             row.taken = row.taken.max(lane + 1);
@@ -496,7 +496,7 @@ impl<'h> Tracks<'h> {
 
     /// Splits the first waiting track that has both predecessors and successors in two, which meet in a free row.
     fn detour(&mut self) {
-        let through = |track: &Track| track.ends[0].1 == Side::Left && track.ends[1].1 == Side::Right;
+        let through = |track: &Track| track.ends[0].1 == BoxSide::Left && track.ends[1].1 == BoxSide::Right;
         let Some(&first) = self.waiting.iter().find(|&&index| through(&self.tracks[index])) else {
             // Every other kind of track is unconstrained on one side, so none of them waits for ever.
             self.waiting.clear();
@@ -510,10 +510,10 @@ impl<'h> Tracks<'h> {
         *self.height = (*self.height).max(free + 1);
         let second = self.tracks.len();
         let mut rest = self.tracks[first].clone();
-        rest.ends[0] = (free, Side::Detour);
+        rest.ends[0] = (free, BoxSide::Detour);
         rest.other_half = Some(first);
         self.tracks.push(rest);
-        self.tracks[first].ends[1] = (free, Side::Detour);
+        self.tracks[first].ends[1] = (free, BoxSide::Detour);
         self.tracks[first].other_half = Some(second);
         self.enter(second);
         self.make_ready(first);

@@ -89,7 +89,7 @@ impl Sampled {
 
 /// The calls of one app at one entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
+pub struct CostRow {
     /// The app's name.
     pub app: String,
     /// Its type.
@@ -114,7 +114,7 @@ pub struct Row {
     pub sampled: Sampled,
 }
 
-impl Row {
+impl CostRow {
     /// The clocks of all these calls, estimated from the samples.
     pub fn clocks(&self) -> f64 {
         // Calls are written a little later than samples.
@@ -147,7 +147,7 @@ fn grown(before: &BTreeMap<String, u64>, name: &str, after: u64) -> u64 {
 pub struct Accounts {
     /// Three rows for each app, one for each entry, in the network's order; then those of the sides of each link between
     /// workers.
-    pub rows: Vec<Row>,
+    pub rows: Vec<CostRow>,
     /// Clocks of all calls, estimated from the samples.
     pub clocks: f64,
 }
@@ -156,13 +156,13 @@ impl Accounts {
     /// From the change between two samples.
     pub fn of(change: &Change) -> Accounts {
         let nothing = AppCounts::default();
-        let mut rows: Vec<Row> = change
+        let mut rows: Vec<CostRow> = change
             .apps()
             .chain(change.crossings())
             .flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after))
             .collect();
         // The first tick, which every app gets when a run begins, is not part of the app's cost.
-        let clocks: f64 = rows.iter().filter(|row| row.is_used()).map(Row::clocks).sum();
+        let clocks: f64 = rows.iter().filter(|row| row.is_used()).map(CostRow::clocks).sum();
         let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
         let are_enough = samples >= MIN_SAMPLED_CALLS && clocks > 0.0;
         for row in rows.iter_mut().filter(|row| are_enough && row.is_used() && row.sampled.calls > 0) {
@@ -179,9 +179,9 @@ impl Accounts {
 
     /// The cost of an app over all its entries.
     pub fn app(&self, name: &str) -> Cost {
-        let (ticks, others): (Vec<&Row>, Vec<&Row>) =
+        let (ticks, others): (Vec<&CostRow>, Vec<&CostRow>) =
             self.rows.iter().filter(|row| row.app == name).partition(|row| row.entry == "tick");
-        let sum = |rows: &[&Row], of: fn(&Sampled) -> u64| {
+        let sum = |rows: &[&CostRow], of: fn(&Sampled) -> u64| {
             rows.iter().map(|row| of(&row.sampled)).fold(0, u64::saturating_add)
         };
         // Packets that a tick sends were taken by an earlier push, or would otherwise have been sent by a pull.
@@ -210,7 +210,7 @@ pub struct Cost {
 }
 
 /// The rows of an app, one for each entry.
-fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
+fn rows(before: &AppCounts, after: &AppCounts) -> Vec<CostRow> {
     let calls = ENTRIES.map(|entry| grown(&before.calls, entry, after.calls.get(entry).copied().unwrap_or(0)));
     let sampled = ENTRIES.map(|entry| Sampled::of(before, after, entry));
     let growth = |of: fn(&AppCounts) -> u64| of(after).saturating_sub(of(before));
@@ -222,7 +222,7 @@ fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
             .map(|entry| ratio(sampled[entry].packets, sampled[entry].calls).map(|each| each * calls[entry] as f64)),
     };
     let mut sleeps = growth(|app| app.sleeps);
-    let row = |(entry, sampled): (usize, Sampled)| Row {
+    let row = |(entry, sampled): (usize, Sampled)| CostRow {
         app: after.name.clone(),
         kind: after.kind.clone(),
         worker: after.worker.clone(),
@@ -281,7 +281,7 @@ mod tests {
     use crate::testing::{SINK, any_apps, app, second};
     use proptest::prelude::*;
 
-    fn row(accounts: &Accounts, app: &str, entry: &str) -> Row {
+    fn row(accounts: &Accounts, app: &str, entry: &str) -> CostRow {
         accounts.rows.iter().find(|row| row.app == app && row.entry == entry).unwrap().clone()
     }
 

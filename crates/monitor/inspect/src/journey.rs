@@ -16,7 +16,7 @@ use crate::control::{TraceEnd, TraceLine};
 use crate::text::{foreign_json, nanos, time_of_day};
 
 /// A step: an app's action on a packet.
-struct Step {
+struct JourneyStep {
     hop: Hop,
     /// The input that received the packet.
     to: Option<String>,
@@ -24,7 +24,7 @@ struct Step {
     before: Option<usize>,
 }
 
-impl Step {
+impl JourneyStep {
     /// The app that received a packet.
     fn destination(&self) -> Option<&str> {
         Some(self.to.as_deref()?.rsplit_once('.')?.0)
@@ -34,7 +34,7 @@ impl Step {
 /// The path of a packet and of its copies.
 #[derive(Default)]
 pub struct Journey {
-    steps: Vec<Step>,
+    steps: Vec<JourneyStep>,
     /// Steps that brought the packet to an app that has not yet acted on it.
     open: Vec<usize>,
     /// The last step to each app.
@@ -127,7 +127,7 @@ impl Journey {
             // The app has copied the packet that it received.
             None => self.last.get(&hop.app).copied(),
         };
-        let step = Step { hop, to, before };
+        let step = JourneyStep { hop, to, before };
         if let Some(app) = step.destination() {
             self.last.insert(app.to_owned(), self.steps.len());
             self.open.push(self.steps.len());
@@ -174,7 +174,7 @@ impl Journey {
         text
     }
 
-    fn describe(&self, step: &Step) -> String {
+    fn describe(&self, step: &JourneyStep) -> String {
         let app = &step.hop.app;
         match (&step.hop.what, &step.to) {
             (HopKind::Sent { port, tag, .. }, to) => {
@@ -188,7 +188,7 @@ impl Journey {
     }
 
     /// The description of a packet that was sent: its changes since the step before.
-    fn contents(&self, step: &Step) -> Vec<String> {
+    fn contents(&self, step: &JourneyStep) -> Vec<String> {
         let HopKind::Sent { length, bytes, link_type, .. } = &step.hop.what else { return Vec::new() };
         let summary = |length: u32, bytes: &[u8]| summary(*link_type, bytes, length);
         let now = summary(*length, bytes);
@@ -209,7 +209,7 @@ impl Journey {
     }
 
     fn to_json(&self, packet: u32) -> Value {
-        let step_json = |step: &Step| {
+        let step_json = |step: &JourneyStep| {
             let Hop { at, app, what, .. } = &step.hop;
             let mut value = match what {
                 HopKind::Sent { port, length, bytes, tag, link_type } => json!({

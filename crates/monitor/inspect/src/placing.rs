@@ -6,7 +6,7 @@ use bellows_engine::MAIN;
 use bellows_placement::{App, Link, Placement, Problem, place};
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
+use crate::accounting::{Accounts, MIN_SAMPLED_CALLS, CostRow};
 use crate::networks::Change;
 
 /// Clocks that a crossing takes from the sender's worker for each packet, unless the network has crossings of its own.
@@ -72,7 +72,7 @@ pub struct Load {
 
 /// A placement of the network's apps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct PlacementPlan {
     /// The workers that have apps.
     pub workers: Vec<Load>,
     /// Packets that cross for each packet of the busiest link.
@@ -83,7 +83,7 @@ pub struct Plan {
     pub packets_per_second: f64,
 }
 
-impl Plan {
+impl PlacementPlan {
     /// The worker of each app.
     pub fn apps(&self) -> BTreeMap<String, String> {
         let pairs = self.workers.iter().flat_map(|load| load.apps.iter().map(|app| (app.clone(), load.name.clone())));
@@ -140,7 +140,7 @@ pub struct Costs {
 #[derive(Clone, Debug)]
 pub struct Proposal {
     /// The placement, without processors.
-    pub plan: Plan,
+    pub plan: PlacementPlan,
     /// Whether no placement is better by this model.
     pub is_exact: bool,
 }
@@ -164,7 +164,7 @@ impl Costs {
         }
         let rows_of = |name: &str| accounts.rows.iter().filter(|row| row.app == name && row.is_used()).collect();
         let app = |name: &String, worker: &str| {
-            let rows: Vec<&Row> = rows_of(name);
+            let rows: Vec<&CostRow> = rows_of(name);
             let clocks = rows.iter().map(|row| row.clocks()).sum::<f64>() as u64;
             Measured { name: name.clone(), worker: worker_of(worker), clocks }
         };
@@ -190,11 +190,11 @@ impl Costs {
         clocks / self.packets as f64
     }
 
-    fn plan(&self, workers: Vec<Load>, of_app: impl Fn(usize) -> usize) -> Plan {
+    fn plan(&self, workers: Vec<Load>, of_app: impl Fn(usize) -> usize) -> PlacementPlan {
         let crossing: Vec<&Flow> =
             self.flows.iter().filter(|flow| of_app(flow.ends[0]) != of_app(flow.ends[1])).collect();
         let crossed = crossing.iter().map(|flow| flow.packets as f64).sum();
-        let mut plan = Plan {
+        let mut plan = PlacementPlan {
             workers,
             crossings_per_packet: self.per_packet(crossed),
             crossing_links: crossing.iter().map(|flow| flow.name.clone()).collect(),
@@ -205,7 +205,7 @@ impl Costs {
     }
 
     /// The present placement with its measured loads.
-    pub fn today(&self) -> Plan {
+    pub fn today(&self) -> PlacementPlan {
         let load = |(worker, name): (usize, &String)| Load {
             name: name.clone(),
             cpu: None,
@@ -245,7 +245,7 @@ impl Costs {
     }
 
     /// Packets that cross between each worker of a plan and those before it.
-    pub fn crossings(&self, plan: &Plan) -> Vec<Vec<(usize, u64)>> {
+    pub fn crossings(&self, plan: &PlacementPlan) -> Vec<Vec<(usize, u64)>> {
         let place: BTreeMap<&str, usize> = plan
             .workers
             .iter()
@@ -355,8 +355,8 @@ fn is_as_good(problem: &Problem, workers: &[usize], best: &Placement) -> bool {
 }
 
 /// Rejects an app that was sampled too rarely.
-fn check(name: &str, rows: &[&Row]) -> Result<(), TooLittle> {
-    let sum = |of: fn(&Row) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
+fn check(name: &str, rows: &[&CostRow]) -> Result<(), TooLittle> {
+    let sum = |of: fn(&CostRow) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
     let (calls, sampled) = (sum(|row| row.sampled.calls), sum(|row| row.sampled.packets));
     match calls >= MIN_SAMPLED_CALLS && sampled >= MIN_SAMPLED_PACKETS {
         true => Ok(()),

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::accounting::{Accounts, Row};
+use crate::accounting::{Accounts, CostRow};
 use crate::compounds;
 use crate::networks::{self, Change, Hang, Sample, State};
 use crate::times::{self, TIMES};
@@ -33,7 +33,7 @@ pub fn counters(subject: &Subject, sample: &Sample, config: &str) -> Value {
 
 /// What each app costs, in these rows of its accounts: `show run --json`. `cleared` says whether the change is that
 /// since `bellows clear`.
-pub fn costs(subject: &Subject, cleared: bool, change: &Change, accounts: &Accounts, rows: &[&Row]) -> Value {
+pub fn costs(subject: &Subject, cleared: bool, change: &Change, accounts: &Accounts, rows: &[&CostRow]) -> Value {
     let busiest = change.busiest_link();
     json!({
         "name": subject.name,
@@ -60,7 +60,7 @@ pub fn costs(subject: &Subject, cleared: bool, change: &Change, accounts: &Accou
 }
 
 /// A row of [`costs`].
-pub fn cost(row: &Row) -> Value {
+pub fn cost(row: &CostRow) -> Value {
     let mut value = json!(row);
     value["clocks_per_packet"] = json!(row.sampled.clocks_per_packet());
     value["clocks_per_call"] = json!(row.sampled.clocks_per_call());

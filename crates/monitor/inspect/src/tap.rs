@@ -16,7 +16,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// They end the tap.
-    fn take(&mut self, record: TapRecord) -> Result<Taken, Self::Error>;
+    fn take(&mut self, record: TapRecord) -> Result<TapTaken, Self::Error>;
 
     /// Has taken all that has arrived. The next packet may take long, so these can be shown.
     ///
@@ -29,7 +29,7 @@ pub trait Sink {
 
 /// What a sink has done with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TapTaken {
     /// It has kept the packet.
     Kept,
     /// It has kept the packet, and takes no more.
@@ -40,7 +40,7 @@ pub enum Taken {
 
 /// The reason why no more packets are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TapStop {
     /// The other side has told it.
     Told(TapEnd),
     /// There are as many packets as were requested.
@@ -74,30 +74,30 @@ impl Counts {
         most: Option<u64>,
         mut is_wanted: impl FnMut(&TapRecord) -> Option<bool>,
         sink: &mut S,
-    ) -> Result<End, S::Error> {
+    ) -> Result<TapStop, S::Error> {
         while most.is_none_or(|most| self.packets < most) {
             // Without a frame, the run is over.
             match Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over)) {
                 Frame::Packet(record) => match is_wanted(&record) {
                     Some(true) => {
                         let taken = sink.take(record)?;
-                        let count = if taken == Taken::Foreign { &mut self.foreign } else { &mut self.packets };
+                        let count = if taken == TapTaken::Foreign { &mut self.foreign } else { &mut self.packets };
                         *count += 1;
-                        if taken == Taken::Last && most.is_none_or(|most| self.packets < most) {
-                            return Ok(End::Full);
+                        if taken == TapTaken::Last && most.is_none_or(|most| self.packets < most) {
+                            return Ok(TapStop::Full);
                         }
                     }
                     Some(false) => {}
                     None => self.undecided += 1,
                 },
                 Frame::Missed(so_far) => self.missed = so_far,
-                Frame::End(why) => return Ok(End::Told(why)),
+                Frame::End(why) => return Ok(TapStop::Told(why)),
             }
             if stream.buffer().is_empty() {
                 sink.pause(self)?;
             }
         }
-        Ok(End::Count)
+        Ok(TapStop::Count)
     }
 }
 
@@ -154,15 +154,15 @@ impl<W: Write> Sink for CaptureFile<W> {
     ///
     /// # Errors
     /// Those of writing; a packet whose time or link type a pcap file cannot have.
-    fn take(&mut self, record: TapRecord) -> Result<Taken, Error> {
+    fn take(&mut self, record: TapRecord) -> Result<TapTaken, Error> {
         self.start(record.link_type)?;
         let TapRecord { at: timestamp, length: original_length, link_type, bytes } = record;
         match &mut self.started {
             Some((writer, of_file)) if *of_file == link_type => {
                 writer.write(&Record { data: &bytes, timestamp, original_length, interface: 0 })?;
-                Ok(Taken::Kept)
+                Ok(TapTaken::Kept)
             }
-            _ => Ok(Taken::Foreign),
+            _ => Ok(TapTaken::Foreign),
         }
     }
 
@@ -217,12 +217,12 @@ mod tests {
     impl Sink for Times {
         type Error = &'static str;
 
-        fn take(&mut self, record: TapRecord) -> Result<Taken, &'static str> {
+        fn take(&mut self, record: TapRecord) -> Result<TapTaken, &'static str> {
             if record.at == 99 {
                 return Err("99");
             }
             self.taken.push(record.at);
-            Ok(if self.taken.len() < self.room { Taken::Kept } else { Taken::Last })
+            Ok(if self.taken.len() < self.room { TapTaken::Kept } else { TapTaken::Last })
         }
 
         fn pause(&mut self, counts: &Counts) -> Result<(), &'static str> {
@@ -262,7 +262,7 @@ mod tests {
         ];
         let (mut counts, mut times) = (Counts::default(), Times::new());
         let end = counts.read(&mut stream(&frames), None, is_odd, &mut times);
-        assert_eq!((end, &*times.taken), (Ok(End::Told(TapEnd::Gone)), &[1, 5][..]));
+        assert_eq!((end, &*times.taken), (Ok(TapStop::Told(TapEnd::Gone)), &[1, 5][..]));
         assert_eq!(counts, Counts { packets: 2, missed: 7, foreign: 0, undecided: 1 });
     }
 
@@ -274,7 +274,7 @@ mod tests {
             let (mut counts, mut times) = (Counts::default(), Times::new());
             let mut stream = BufReader::new(&whole[..whole.len() - cut]);
             let end = counts.read(&mut stream, None, |_| Some(true), &mut times);
-            assert_eq!((end, &*times.taken), (Ok(End::Told(TapEnd::Over)), expected), "{cut}");
+            assert_eq!((end, &*times.taken), (Ok(TapStop::Told(TapEnd::Over)), expected), "{cut}");
         }
     }
 
@@ -282,11 +282,11 @@ mod tests {
     fn a_count_a_full_sink_and_an_error_end_a_tap() {
         let frames = [packet(1, RAW), packet(2, RAW), packet(3, RAW), packet(5, RAW), packet(99, RAW)];
         for (most, room, expected, packets) in [
-            (Some(2), usize::MAX, Ok(End::Count), 2),
-            (Some(0), usize::MAX, Ok(End::Count), 0),
-            (Some(2), 2, Ok(End::Count), 2),
-            (Some(9), 2, Ok(End::Full), 2),
-            (None, 1, Ok(End::Full), 1),
+            (Some(2), usize::MAX, Ok(TapStop::Count), 2),
+            (Some(0), usize::MAX, Ok(TapStop::Count), 0),
+            (Some(2), 2, Ok(TapStop::Count), 2),
+            (Some(9), 2, Ok(TapStop::Full), 2),
+            (None, 1, Ok(TapStop::Full), 1),
             (None, usize::MAX, Err("99"), 3),
         ] {
             let (mut counts, mut times) = (Counts::default(), Times { room, ..Times::new() });

@@ -13,7 +13,7 @@ use crate::declared::{
     UP,
 };
 use crate::exposition::{Exposition, label};
-use crate::family::Family;
+use crate::family::MetricFamily;
 use crate::format::Format;
 use crate::health::{MachineHealth, NetworkHealth};
 use crate::network::{AppLabels, Counted, Network, TXDROP, Watched, cut_text, joined};
@@ -105,7 +105,7 @@ impl Collector {
         left_out += self.write_counters(&mut exposition, &counted);
         exposition.family(&LEFT_OUT).sample("", "", left_out as i128);
         let nanos = start.elapsed().as_nanos().try_into().unwrap_or(i128::MAX);
-        exposition.family(&Family { scale: crate::family::Scale::Nanoseconds, ..SCRAPE }).sample("", "", nanos);
+        exposition.family(&MetricFamily { scale: crate::family::Scale::Nanoseconds, ..SCRAPE }).sample("", "", nanos);
         let text = exposition.end();
         self.length = text.len();
         text
@@ -233,7 +233,7 @@ impl Collector {
 }
 
 /// The calls of all apps, and the record of those that were timed. An entry that is never called has none.
-fn write_calls(exposition: &mut Exposition, samples: &[Family<'_>], counted: &[(&str, &Counted)]) {
+fn write_calls(exposition: &mut Exposition, samples: &[MetricFamily<'_>], counted: &[(&str, &Counted)]) {
     let entries = account::NAMES.map(|name| label("entry", name));
     let mut calls = exposition.family(&CALLS);
     for_each_entry(counted, |counted, app, entry| {

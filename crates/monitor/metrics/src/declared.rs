@@ -5,64 +5,64 @@ use bellows_observe::layout::engine::Scope;
 use bellows_observe::layout::{account, engine, histogram};
 use bellows_observe::{AppTotals, Counter, Figure, LinkTotals};
 
-use crate::family::{Family, Kind};
+use crate::family::{MetricFamily, FamilyKind};
 
-pub(crate) static UP: Family<'_> =
-    Family::new("bellows_network_up", Kind::Gauge, "", "1 if the network's process lives and has counters, else 0");
-pub(crate) static HEALTH: Family<'_> = Family::new(
+pub(crate) static UP: MetricFamily<'_> =
+    MetricFamily::new("bellows_network_up", FamilyKind::Gauge, "", "1 if the network's process lives and has counters, else 0");
+pub(crate) static HEALTH: MetricFamily<'_> = MetricFamily::new(
     "bellows_network_health",
-    Kind::Gauge,
+    FamilyKind::Gauge,
     "",
     "1 for the network's health, 0 for the others: running, degraded, stalled, crashed",
 );
-pub(crate) static NETWORK: Family<'_> = Family::new("bellows_network", Kind::Info, "", "what the network is");
-pub(crate) static CLOCK: Family<'_> = Family::new(
+pub(crate) static NETWORK: MetricFamily<'_> = MetricFamily::new("bellows_network", FamilyKind::Info, "", "what the network is");
+pub(crate) static CLOCK: MetricFamily<'_> = MetricFamily::new(
     "bellows_network_clock_hertz",
-    Kind::Gauge,
+    FamilyKind::Gauge,
     "hertz",
     "frequency of the clock in which calls of apps are timed",
 );
-pub(crate) static ALL_DROPS: Family<'_> = Family::new(
+pub(crate) static ALL_DROPS: MetricFamily<'_> = MetricFamily::new(
     "bellows_network_dropped_packets",
-    Kind::Counter,
+    FamilyKind::Counter,
     "packets",
     "packets dropped by all apps and links, including those that reloads have removed",
 );
-pub(crate) static APP: Family<'_> = Family::new("bellows_app", Kind::Info, "", "the app's worker");
-pub(crate) static DEGRADED: Family<'_> = Family::new(
+pub(crate) static APP: MetricFamily<'_> = MetricFamily::new("bellows_app", FamilyKind::Info, "", "the app's worker");
+pub(crate) static DEGRADED: MetricFamily<'_> = MetricFamily::new(
     "bellows_app_degraded",
-    Kind::Gauge,
+    FamilyKind::Gauge,
     "",
     "1 while the app has a problem that lasts, such as a full disk or a port without a link; `bellows ps --probe` says which",
 );
-pub(crate) static DROPS: Family<'_> = Family::new(
+pub(crate) static DROPS: MetricFamily<'_> = MetricFamily::new(
     "bellows_app_dropped_packets",
-    Kind::Counter,
+    FamilyKind::Counter,
     "packets",
     "packets dropped by the app, by reason; `bellows apps TYPE` explains the reasons",
 );
-pub(crate) static CALLS: Family<'_> =
-    Family::new("bellows_app_calls", Kind::Counter, "calls", "calls of the app at an entry: pull, push or tick");
-pub(crate) static EVENTS: Family<'_> = Family::new(
+pub(crate) static CALLS: MetricFamily<'_> =
+    MetricFamily::new("bellows_app_calls", FamilyKind::Counter, "calls", "calls of the app at an entry: pull, push or tick");
+pub(crate) static EVENTS: MetricFamily<'_> = MetricFamily::new(
     "bellows_app_sampled_events",
-    Kind::Gauge,
+    FamilyKind::Gauge,
     "events",
     "events such as instructions in the calls that were timed, extrapolated from a part of them",
 );
-pub(crate) static ASLEEP: Family<'_> =
-    Family::new("bellows_worker_asleep", Kind::Gauge, "", "1 if the worker sleeps, else 0");
-pub(crate) static BUILD: Family<'_> =
-    Family::new("bellows_build", Kind::Info, "", "the program that reads the counters");
-pub(crate) static LEFT_OUT: Family<'_> = Family::new(
+pub(crate) static ASLEEP: MetricFamily<'_> =
+    MetricFamily::new("bellows_worker_asleep", FamilyKind::Gauge, "", "1 if the worker sleeps, else 0");
+pub(crate) static BUILD: MetricFamily<'_> =
+    MetricFamily::new("bellows_build", FamilyKind::Info, "", "the program that reads the counters");
+pub(crate) static LEFT_OUT: MetricFamily<'_> = MetricFamily::new(
     "bellows_scrape_left_out",
-    Kind::Gauge,
+    FamilyKind::Gauge,
     "",
     "networks, apps, links, workers and counters that are not among the metrics above, because another user has too many \
      or a program declares a counter otherwise than one before it",
 );
-pub(crate) const SCRAPE: Family<'_> = Family::new(
+pub(crate) const SCRAPE: MetricFamily<'_> = MetricFamily::new(
     "bellows_scrape_duration_seconds",
-    Kind::Gauge,
+    FamilyKind::Gauge,
     "seconds",
     "time to read the counters of all networks and to write the metrics above",
 );
@@ -94,52 +94,52 @@ pub(crate) const PORTS: &[Figure<AppTotals>] = &[
 ];
 
 /// The counters of the engine in these scopes, with their positions.
-fn engine_families(subject: &str, scopes: &[Scope]) -> Vec<(usize, Family<'static>)> {
-    engine::in_scopes(scopes).map(|position| (position, Family::of(subject, &engine::COUNTERS[position]))).collect()
+fn engine_families(subject: &str, scopes: &[Scope]) -> Vec<(usize, MetricFamily<'static>)> {
+    engine::in_scopes(scopes).map(|position| (position, MetricFamily::of(subject, &engine::COUNTERS[position]))).collect()
 }
 
 /// Families of figures, each with its value.
-pub(crate) type Figures<T> = Vec<(fn(&T) -> i128, Family<'static>)>;
+pub(crate) type Figures<T> = Vec<(fn(&T) -> i128, MetricFamily<'static>)>;
 
 fn figures<T>(subject: &str, figures: &[Figure<T>]) -> Figures<T> {
-    figures.iter().map(|figure| (figure.value, Family::of(subject, &figure.counter))).collect()
+    figures.iter().map(|figure| (figure.value, MetricFamily::of(subject, &figure.counter))).collect()
 }
 
 /// The families that follow from declarations.
 pub(crate) struct Declared {
     /// Counters of the process, by their positions among the engine's.
-    pub(crate) process: Vec<(usize, Family<'static>)>,
+    pub(crate) process: Vec<(usize, MetricFamily<'static>)>,
     /// Those of the packet pool.
-    pub(crate) pool: Vec<(usize, Family<'static>)>,
+    pub(crate) pool: Vec<(usize, MetricFamily<'static>)>,
     /// Those of each worker.
-    pub(crate) workers: Vec<(usize, Family<'static>)>,
+    pub(crate) workers: Vec<(usize, MetricFamily<'static>)>,
     pub(crate) apps: Figures<AppTotals>,
     pub(crate) ports: Figures<AppTotals>,
     pub(crate) links: Figures<LinkTotals>,
     /// The record of the calls that were timed, in its order.
-    pub(crate) samples: Vec<Family<'static>>,
+    pub(crate) samples: Vec<MetricFamily<'static>>,
     /// The histograms in their order, and the longest time of each.
-    pub(crate) times: Vec<[Family<'static>; 2]>,
+    pub(crate) times: Vec<[MetricFamily<'static>; 2]>,
 }
 
 impl Declared {
     pub(crate) fn new() -> Declared {
         let sample = |counter: &Counter| {
-            let mut family = Family::of("app", counter);
+            let mut family = MetricFamily::of("app", counter);
             family.name = family.name.replacen("bellows_app_", "bellows_app_sampled_", 1).into();
             family
         };
         let times = |name: &&str| {
             let what = TIMES.iter().find(|(known, _)| known == name).map_or("", |(_, what)| what);
-            let family = |name: String, kind: Kind, help: String| Family {
+            let family = |name: String, kind: FamilyKind, help: String| MetricFamily {
                 name: name.into(),
                 help: help.into(),
                 scale: crate::family::Scale::Nanoseconds,
-                ..Family::new("", kind, "seconds", "")
+                ..MetricFamily::new("", kind, "seconds", "")
             };
             [
-                family(format!("bellows_{name}_seconds"), Kind::Histogram, format!("duration: {what}")),
-                family(format!("bellows_{name}_longest_seconds"), Kind::Gauge, format!("longest duration: {what}")),
+                family(format!("bellows_{name}_seconds"), FamilyKind::Histogram, format!("duration: {what}")),
+                family(format!("bellows_{name}_longest_seconds"), FamilyKind::Gauge, format!("longest duration: {what}")),
             ]
         };
         Declared {

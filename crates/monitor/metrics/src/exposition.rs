@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bellows_observe::Histogram;
 use bellows_sys::text::is_hidden;
 
-use crate::family::{Family, Kind, Scale};
+use crate::family::{MetricFamily, FamilyKind, Scale};
 use crate::format::Format;
 
 /// The upper bounds of the buckets of a histogram: as they are written, in seconds, and in nanoseconds.
@@ -46,7 +46,7 @@ pub(crate) struct Exposition {
 /// The samples of one family. Its head is written with the first of them.
 pub(crate) struct Samples<'a> {
     exposition: &'a mut Exposition,
-    family: &'a Family<'a>,
+    family: &'a MetricFamily<'a>,
     name: String,
     has_head: bool,
 }
@@ -58,7 +58,7 @@ impl Exposition {
     }
 
     /// Begins a family. Each family is begun once.
-    pub(crate) fn family<'a>(&'a mut self, family: &'a Family<'a>) -> Samples<'a> {
+    pub(crate) fn family<'a>(&'a mut self, family: &'a MetricFamily<'a>) -> Samples<'a> {
         Samples { name: family.sample_name(), exposition: self, family, has_head: false }
     }
 
@@ -75,18 +75,18 @@ impl Exposition {
         self.text.push(b'\n');
     }
 
-    fn head(&mut self, family: &Family<'_>, sample_name: &str) {
-        let Family { name, kind, unit, help, .. } = family;
+    fn head(&mut self, family: &MetricFamily<'_>, sample_name: &str) {
+        let MetricFamily { name, kind, unit, help, .. } = family;
         match self.format {
             Format::OpenMetrics => {
                 self.line(&["# TYPE ", name, " ", kind.name()]);
-                if !unit.is_empty() && *kind != Kind::Info {
+                if !unit.is_empty() && *kind != FamilyKind::Info {
                     self.line(&["# UNIT ", name, " ", unit]);
                 }
                 self.line(&["# HELP ", name, " ", &escaped(help, true)]);
             }
             Format::Text => {
-                let kind = if *kind == Kind::Info { Kind::Gauge } else { *kind };
+                let kind = if *kind == FamilyKind::Info { FamilyKind::Gauge } else { *kind };
                 self.line(&["# HELP ", sample_name, " ", &escaped(help, false)]);
                 self.line(&["# TYPE ", sample_name, " ", kind.name()]);
             }
@@ -226,9 +226,9 @@ mod tests {
 
     #[test]
     fn both_formats_have_their_heads() {
-        let packets = Family::new("bellows_link_packets", Kind::Counter, "packets", "a \"quoted\" \\ help");
-        let info = Family::new("bellows_build", Kind::Info, "", "version");
-        let unused = Family::new("bellows_none", Kind::Gauge, "", "nothing");
+        let packets = MetricFamily::new("bellows_link_packets", FamilyKind::Counter, "packets", "a \"quoted\" \\ help");
+        let info = MetricFamily::new("bellows_build", FamilyKind::Info, "", "version");
+        let unused = MetricFamily::new("bellows_none", FamilyKind::Gauge, "", "nothing");
         let write = |exposition: &mut Exposition| {
             exposition.family(&packets).sample(&labels(&[("link", "a -> b")]), &label("x", "1"), 7);
             exposition.family(&unused);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn buckets_add_up() {
-        let family = Family::new("bellows_breath_seconds", Kind::Histogram, "seconds", "h");
+        let family = MetricFamily::new("bellows_breath_seconds", FamilyKind::Histogram, "seconds", "h");
         let times = Histogram { classes: vec![(90, 1), (150, 2), (1_000, 3), (20_000_000_000, 4)], maximum: 0 };
         let text = text(Format::Text, |exposition| exposition.family(&family).histogram("worker=\"main\"", &times));
         for line in [
@@ -326,7 +326,7 @@ mod tests {
             second in any::<String>(),
             value in any::<i64>(),
         ) {
-            let family = Family::new("bellows_x", Kind::Gauge, "", "h");
+            let family = MetricFamily::new("bellows_x", FamilyKind::Gauge, "", "h");
             for format in [Format::Text, Format::OpenMetrics] {
                 let text = text(format, |exposition| {
                     exposition.family(&family).sample(&labels(&[("a", &first)]), &label("b", &second), value.into());
@@ -346,7 +346,7 @@ mod tests {
         fn buckets_grow(mut classes in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..20)) {
             classes.sort_unstable();
             let times = Histogram { classes, maximum: 0 };
-            let family = Family::new("x", Kind::Histogram, "", "h");
+            let family = MetricFamily::new("x", FamilyKind::Histogram, "", "h");
             let text = text(Format::Text, |exposition| exposition.family(&family).histogram("", &times));
             let buckets = text.lines().filter(|line| line.starts_with("x_bucket"));
             let counts: Vec<u64> = buckets.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();

@@ -9,7 +9,7 @@ use bellows_observe::{Counter, CounterEntry};
 
 /// The kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FamilyKind {
     /// A count that only grows.
     Counter,
     /// A number that may also fall.
@@ -20,14 +20,14 @@ pub(crate) enum Kind {
     Info,
 }
 
-impl Kind {
+impl FamilyKind {
     /// Its name in OpenMetrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
+            FamilyKind::Counter => "counter",
+            FamilyKind::Gauge => "gauge",
+            FamilyKind::Histogram => "histogram",
+            FamilyKind::Info => "info",
         }
     }
 }
@@ -43,35 +43,35 @@ pub(crate) enum Scale {
 
 /// A family of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Family<'a> {
+pub(crate) struct MetricFamily<'a> {
     /// Its name without `_total` or `_info`.
     pub(crate) name: Cow<'a, str>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FamilyKind,
     /// The unit that ends its name; empty if none does.
     pub(crate) unit: Cow<'a, str>,
     pub(crate) help: Cow<'a, str>,
     pub(crate) scale: Scale,
 }
 
-impl<'a> Family<'a> {
+impl<'a> MetricFamily<'a> {
     /// A family of this name, which ends in its unit.
-    pub(crate) const fn new(name: &'a str, kind: Kind, unit: &'a str, help: &'a str) -> Family<'a> {
+    pub(crate) const fn new(name: &'a str, kind: FamilyKind, unit: &'a str, help: &'a str) -> MetricFamily<'a> {
         let (name, unit, help) = (Cow::Borrowed(name), Cow::Borrowed(unit), Cow::Borrowed(help));
-        Family { name, kind, unit, help, scale: Scale::Whole }
+        MetricFamily { name, kind, unit, help, scale: Scale::Whole }
     }
 
     /// The family of a counter that `subject` has, such as `link`.
-    pub(crate) fn of(subject: &str, counter: &Counter) -> Family<'static> {
-        Family::declared(subject, counter.name, counter.help, counter.unit, counter.gauge)
+    pub(crate) fn of(subject: &str, counter: &Counter) -> MetricFamily<'static> {
+        MetricFamily::declared(subject, counter.name, counter.help, counter.unit, counter.gauge)
     }
 
     /// The family of a counter that a type of apps declares.
-    pub(crate) fn of_type(kind: &str, counter: &CounterEntry) -> Family<'static> {
+    pub(crate) fn of_type(kind: &str, counter: &CounterEntry) -> MetricFamily<'static> {
         let CounterEntry { name, help, unit, gauge } = counter;
-        Family::declared(&subject_of(kind), name, help, unit, *gauge)
+        MetricFamily::declared(&subject_of(kind), name, help, unit, *gauge)
     }
 
-    fn declared(subject: &str, counter: &str, help: &str, unit: &str, gauge: bool) -> Family<'static> {
+    fn declared(subject: &str, counter: &str, help: &str, unit: &str, gauge: bool) -> MetricFamily<'static> {
         let (unit, scale) = match unit {
             "nanoseconds" => ("seconds".to_owned(), Scale::Nanoseconds),
             "nanoseconds since 1970" => ("timestamp_seconds".to_owned(), Scale::Nanoseconds),
@@ -94,21 +94,21 @@ impl<'a> Family<'a> {
         let unit = unit.rsplit('_').next().filter(|_| scale == Scale::Nanoseconds).unwrap_or(&unit).to_owned();
         let unit = if name.ends_with(&format!("_{unit}")) { unit } else { String::new() };
         let help = if scale == Scale::Nanoseconds { help.replace("nanoseconds", "seconds") } else { help.to_owned() };
-        let kind = if gauge { Kind::Gauge } else { Kind::Counter };
-        Family { name: name.into(), kind, unit: unit.into(), help: help.into(), scale }
+        let kind = if gauge { FamilyKind::Gauge } else { FamilyKind::Counter };
+        MetricFamily { name: name.into(), kind, unit: unit.into(), help: help.into(), scale }
     }
 
     /// Whether a family of the same name has the same kind, unit and scale, so that both can be one.
-    pub(crate) fn is_like(&self, other: &Family<'_>) -> bool {
+    pub(crate) fn is_like(&self, other: &MetricFamily<'_>) -> bool {
         self.kind == other.kind && self.unit == other.unit && self.scale == other.scale
     }
 
     /// The name of its samples; those of a histogram have endings of their own.
     pub(crate) fn sample_name(&self) -> String {
         match self.kind {
-            Kind::Counter => format!("{}_total", self.name),
-            Kind::Info => format!("{}_info", self.name),
-            Kind::Gauge | Kind::Histogram => self.name.clone().into_owned(),
+            FamilyKind::Counter => format!("{}_total", self.name),
+            FamilyKind::Info => format!("{}_info", self.name),
+            FamilyKind::Gauge | FamilyKind::Histogram => self.name.clone().into_owned(),
         }
     }
 }
@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn family(counter: Counter) -> (String, String, &'static str) {
-        let family = Family::of("link", &counter);
+        let family = MetricFamily::of("link", &counter);
         (family.sample_name(), family.unit.into_owned(), family.kind.name())
     }
 
@@ -216,7 +216,7 @@ mod tests {
             unit in any::<String>(),
             gauge in any::<bool>(),
         ) {
-            let family = Family::of_type(&kind, &CounterEntry { name, help: String::new(), unit, gauge });
+            let family = MetricFamily::of_type(&kind, &CounterEntry { name, help: String::new(), unit, gauge });
             let sample = family.sample_name();
             let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
             prop_assert!(sample.starts_with("bellows_") && sample.bytes().all(fits), "{sample}");

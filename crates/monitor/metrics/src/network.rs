@@ -15,7 +15,7 @@ use bellows_observe::{
 };
 
 use crate::exposition::{label, labels};
-use crate::family::Family;
+use crate::family::MetricFamily;
 use crate::health::findings;
 
 /// The maximum length of a name in a label, and of a part of a family's name, in bytes. A longer one is cut.
@@ -108,7 +108,7 @@ pub(crate) struct Labels {
 
 /// A family of counters that a type declares.
 pub(crate) struct Own {
-    pub(crate) family: Family<'static>,
+    pub(crate) family: MetricFamily<'static>,
     /// The counters: each app, as a position in [`Labels::apps`], and a cell.
     pub(crate) cells: Vec<(usize, usize)>,
 }
@@ -348,7 +348,7 @@ impl Labels {
                     ..CounterEntry::default()
                 },
             };
-            let family = Family::of_type(cut(&entry.kind), &counter);
+            let family = MetricFamily::of_type(cut(&entry.kind), &counter);
             let head = 3 * family.name.len() + family.help.len();
             let own = match self.own.entry(family.name.clone().into_owned()) {
                 btree_map::Entry::Occupied(own) if !own.get().family.is_like(&family) => {

@@ -10,11 +10,11 @@ use crate::declared::{
     ALL_DROPS, APP, ASLEEP, BUILD, CALLS, CLOCK, DEGRADED, DROPS, Declared, EVENTS, HEALTH, LEFT_OUT, NETWORK, SCRAPE,
     UP,
 };
-use crate::family::Family;
+use crate::family::MetricFamily;
 
 /// A family of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ReferenceEntry {
     /// The name of its samples; those of a histogram end in `_bucket`, `_count` and `_sum`.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `info`.
@@ -27,9 +27,9 @@ pub struct Entry {
     pub help: String,
 }
 
-impl Entry {
-    fn of(family: &Family<'_>, labels: &str) -> Entry {
-        Entry {
+impl ReferenceEntry {
+    fn of(family: &MetricFamily<'_>, labels: &str) -> ReferenceEntry {
+        ReferenceEntry {
             name: family.sample_name(),
             kind: family.kind.name(),
             unit: family.unit.clone().into_owned(),
@@ -40,42 +40,42 @@ impl Entry {
 }
 
 /// The families of every network, in the order of an exposition.
-pub fn common_families() -> Vec<Entry> {
+pub fn common_families() -> Vec<ReferenceEntry> {
     let Declared { process, pool, workers, apps, ports, links, samples, times } = Declared::new();
     const APP_LABELS: &str = "network, app, type";
     let mut entries = vec![
-        Entry::of(&BUILD, "version, revision, features"),
-        Entry::of(&UP, "network"),
-        Entry::of(&HEALTH, "network, state"),
-        Entry::of(&NETWORK, "network, user, pid, version, schedule, source"),
+        ReferenceEntry::of(&BUILD, "version, revision, features"),
+        ReferenceEntry::of(&UP, "network"),
+        ReferenceEntry::of(&HEALTH, "network, state"),
+        ReferenceEntry::of(&NETWORK, "network, user, pid, version, schedule, source"),
     ];
-    entries.extend(process.iter().chain(&pool).map(|(_, family)| Entry::of(family, "network")));
-    entries.extend([&CLOCK, &ALL_DROPS].map(|family| Entry::of(family, "network")));
-    entries.extend(workers.iter().map(|(_, family)| Entry::of(family, "network, worker")));
-    entries.push(Entry::of(&ASLEEP, "network, worker"));
+    entries.extend(process.iter().chain(&pool).map(|(_, family)| ReferenceEntry::of(family, "network")));
+    entries.extend([&CLOCK, &ALL_DROPS].map(|family| ReferenceEntry::of(family, "network")));
+    entries.extend(workers.iter().map(|(_, family)| ReferenceEntry::of(family, "network, worker")));
+    entries.push(ReferenceEntry::of(&ASLEEP, "network, worker"));
     for [histogram, longest] in &times {
-        entries.push(Entry::of(histogram, "network, worker, le"));
-        entries.push(Entry::of(longest, "network, worker"));
+        entries.push(ReferenceEntry::of(histogram, "network, worker, le"));
+        entries.push(ReferenceEntry::of(longest, "network, worker"));
     }
-    entries.extend(ports.iter().map(|(_, family)| Entry::of(family, "network, port, type")));
-    entries.extend(links.iter().map(|(_, family)| Entry::of(family, "network, link")));
-    entries.push(Entry::of(&APP, "network, app, type, worker"));
-    entries.extend(apps.iter().map(|(_, family)| Entry::of(family, APP_LABELS)));
-    entries.push(Entry::of(&DEGRADED, APP_LABELS));
-    entries.push(Entry::of(&DROPS, &format!("{APP_LABELS}, reason")));
-    entries.push(Entry::of(&CALLS, &format!("{APP_LABELS}, entry")));
-    entries.extend(samples.iter().map(|family| Entry::of(family, &format!("{APP_LABELS}, entry"))));
-    entries.push(Entry::of(&EVENTS, &format!("{APP_LABELS}, entry, event")));
-    entries.extend([&LEFT_OUT, &SCRAPE].map(|family| Entry::of(family, "")));
+    entries.extend(ports.iter().map(|(_, family)| ReferenceEntry::of(family, "network, port, type")));
+    entries.extend(links.iter().map(|(_, family)| ReferenceEntry::of(family, "network, link")));
+    entries.push(ReferenceEntry::of(&APP, "network, app, type, worker"));
+    entries.extend(apps.iter().map(|(_, family)| ReferenceEntry::of(family, APP_LABELS)));
+    entries.push(ReferenceEntry::of(&DEGRADED, APP_LABELS));
+    entries.push(ReferenceEntry::of(&DROPS, &format!("{APP_LABELS}, reason")));
+    entries.push(ReferenceEntry::of(&CALLS, &format!("{APP_LABELS}, entry")));
+    entries.extend(samples.iter().map(|family| ReferenceEntry::of(family, &format!("{APP_LABELS}, entry"))));
+    entries.push(ReferenceEntry::of(&EVENTS, &format!("{APP_LABELS}, entry, event")));
+    entries.extend([&LEFT_OUT, &SCRAPE].map(|family| ReferenceEntry::of(family, "")));
     entries
 }
 
 /// The families of the counters that these types of apps declare, by name.
-pub fn families_of(types: &[TypeEntry]) -> Vec<Entry> {
+pub fn families_of(types: &[TypeEntry]) -> Vec<ReferenceEntry> {
     let mut entries = BTreeMap::new();
     for entry in types {
         for counter in &entry.counters {
-            let family = Entry::of(&Family::of_type(&entry.kind, counter), "network, app, type");
+            let family = ReferenceEntry::of(&MetricFamily::of_type(&entry.kind, counter), "network, app, type");
             entries.entry(family.name.clone()).or_insert(family);
         }
     }
@@ -100,9 +100,9 @@ pub fn markdown(types: &[TypeEntry]) -> String {
     text
 }
 
-fn table(text: &mut String, entries: &[Entry]) {
+fn table(text: &mut String, entries: &[ReferenceEntry]) {
     text.push_str("| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
-    for Entry { name, kind, unit, labels, help } in entries {
+    for ReferenceEntry { name, kind, unit, labels, help } in entries {
         let _ = writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {} |", cell(help));
     }
 }
@@ -142,7 +142,7 @@ mod tests {
         let count = names.len();
         names.dedup();
         assert_eq!(names.len(), count);
-        for Entry { name, help, kind, .. } in &entries {
+        for ReferenceEntry { name, help, kind, .. } in &entries {
             assert!(!help.is_empty() && !help.contains("nanoseconds"), "{name}: {help}");
             assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
         }

@@ -19,7 +19,7 @@ const MAX_DETOUR: usize = 64;
 
 /// A placement, and what follows from it.
 #[derive(Clone)]
-struct State<'p> {
+struct PlacementState<'p> {
     problem: &'p Problem,
     links: &'p [Vec<Link>],
     workers: Vec<usize>,
@@ -31,11 +31,11 @@ struct State<'p> {
 /// of the load, the packets that cross first.
 type Score = (u64, u128, u64);
 
-impl<'p> State<'p> {
-    fn new(problem: &'p Problem, links: &'p [Vec<Link>], workers: Vec<usize>) -> State<'p> {
+impl<'p> PlacementState<'p> {
+    fn new(problem: &'p Problem, links: &'p [Vec<Link>], workers: Vec<usize>) -> PlacementState<'p> {
         let loads = problem.loads(&workers);
         let crossing = problem.cost(&workers).crossing;
-        State { problem, links, workers, loads, crossing }
+        PlacementState { problem, links, workers, loads, crossing }
     }
 
     /// The loads of both workers, and the packets that cross, after a move. No other load changes: the side of a
@@ -146,7 +146,7 @@ pub(crate) fn place(problem: &Problem, given: Option<&[usize]>) -> Vec<usize> {
     let starts = starts(problem, &links).into_iter().chain(given.map(<[usize]>::to_vec));
     let starts: Vec<Vec<usize>> = starts.filter(|start| problem.respects_fixed(start)).collect();
     let refined = |limit: u64, workers: Vec<usize>| {
-        let mut state = State::new(problem, &links, workers);
+        let mut state = PlacementState::new(problem, &links, workers);
         state.refine(limit);
         state.workers
     };

@@ -9,7 +9,7 @@ use hyper::{StatusCode, Version};
 use crate::address::Address;
 use crate::limits::Limits;
 use crate::response::Response;
-use crate::target::Target;
+use crate::target::RequestTarget;
 use crate::token::Token;
 
 /// What a server demands of each request.
@@ -30,7 +30,7 @@ impl Admission {
     }
 
     /// The target of a request that is admitted if it also [knows the token](Self::knows_token), or the answer to one that is refused.
-    pub(crate) fn admit(&self, head: &Parts) -> Result<Target, Box<Response>> {
+    pub(crate) fn admit(&self, head: &Parts) -> Result<RequestTarget, Box<Response>> {
         let refuse = |status: StatusCode, reason: &str| Err(Box::new(Response::error(status, reason)));
         if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > self.target_bytes) {
             return refuse(StatusCode::URI_TOO_LONG, "the target is too long");
@@ -60,7 +60,7 @@ impl Admission {
         if !is_of_this_site(&head.headers, host) {
             return refuse(StatusCode::FORBIDDEN, "the request comes from a page of another site");
         }
-        let Some(target) = Target::read(head.uri.path(), head.uri.query()) else {
+        let Some(target) = RequestTarget::read(head.uri.path(), head.uri.query()) else {
             return refuse(StatusCode::BAD_REQUEST, "the path or query is malformed");
         };
         Ok(target)

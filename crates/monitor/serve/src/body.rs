@@ -25,9 +25,9 @@ pub struct Closed;
 
 /// The sender of an answer that is written piece by piece. Dropping it ends the answer.
 #[derive(Clone, Debug)]
-pub struct Sender(mpsc::Sender<Bytes>);
+pub struct BodySender(mpsc::Sender<Bytes>);
 
-impl Sender {
+impl BodySender {
     /// Sends a piece, and waits while the client is behind by many of them.
     ///
     /// # Errors
@@ -69,9 +69,9 @@ impl Sender {
 
 impl Body {
     /// A body of pieces, and its sender.
-    pub(crate) fn pieces() -> (Body, Sender) {
+    pub(crate) fn pieces() -> (Body, BodySender) {
         let (sender, receiver) = mpsc::channel(WAITING_PIECES);
-        (Body::Pieces(receiver), Sender(sender))
+        (Body::Pieces(receiver), BodySender(sender))
     }
 }
 

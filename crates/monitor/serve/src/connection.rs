@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::crowd::Progress;
+use crate::crowd::AnswerProgress;
 use crate::limits::Limits;
 
 /// A stream whose writes fail when they have waited for too long in all. What the client takes earns it time again, at
@@ -25,11 +25,11 @@ pub(crate) struct Patient<S> {
     since: Option<Instant>,
     /// The time for which earlier writes have waited, less what the client has earned.
     waited: Duration,
-    progress: Rc<Progress>,
+    progress: Rc<AnswerProgress>,
 }
 
 impl<S> Patient<S> {
-    pub(crate) fn new(stream: S, limits: Limits, progress: Rc<Progress>) -> Patient<S> {
+    pub(crate) fn new(stream: S, limits: Limits, progress: Rc<AnswerProgress>) -> Patient<S> {
         let Limits { stall_time: patience, min_rate, .. } = limits;
         let deadline = Box::pin(tokio::time::sleep(patience));
         let (since, waited, min_rate) = (None, Duration::ZERO, min_rate.max(1));

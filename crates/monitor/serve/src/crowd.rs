@@ -20,7 +20,7 @@ use crate::limits::Limits;
 
 /// Whose connection it is, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Peer {
+pub(crate) enum ClientOrigin {
     /// A user of this machine.
     User(u32),
     /// A host, or for IPv6 a network of hosts: one host may have all addresses of a network.
@@ -28,9 +28,9 @@ pub(crate) enum Peer {
     Unknown,
 }
 
-impl Peer {
-    pub(crate) fn at(address: IpAddr) -> Peer {
-        Peer::Host(match address.to_canonical() {
+impl ClientOrigin {
+    pub(crate) fn at(address: IpAddr) -> ClientOrigin {
+        ClientOrigin::Host(match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
             address => address,
         })
@@ -39,7 +39,7 @@ impl Peer {
 
 /// What a connection is seen to do with its answers.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct AnswerProgress {
     /// Whether something has been written.
     pub(crate) has_written: Cell<bool>,
     /// Whether a write waits for the client.
@@ -56,9 +56,9 @@ enum Standing {
 }
 
 struct Member {
-    peer: Peer,
+    peer: ClientOrigin,
     standing: Standing,
-    progress: Rc<Progress>,
+    progress: Rc<AnswerProgress>,
     /// Dropped to end the connection.
     _end: oneshot::Sender<()>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Crowd {
 }
 
 /// The place of a connection. Dropping it makes room.
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     crowd: Rc<Crowd>,
     number: u64,
 }
@@ -84,7 +84,7 @@ impl Crowd {
     }
 
     /// A place for a new connection, and what is ready when it is to end.
-    pub(crate) fn enter(self: &Rc<Crowd>, peer: Peer, progress: Rc<Progress>) -> (Place, oneshot::Receiver<()>) {
+    pub(crate) fn enter(self: &Rc<Crowd>, peer: ClientOrigin, progress: Rc<AnswerProgress>) -> (ConnectionPlace, oneshot::Receiver<()>) {
         let is_stranger = |member: &Member| member.standing == Standing::Stranger;
         let strangers = self.members.borrow().values().filter(|member| is_stranger(member)).count();
         if strangers >= self.limits.strangers.max(1) {
@@ -94,7 +94,7 @@ impl Crowd {
         let number = self.next();
         let member = Member { peer, standing: Standing::Stranger, progress, _end: end };
         self.members.borrow_mut().insert(number, member);
-        (Place { crowd: Rc::clone(self), number }, ended)
+        (ConnectionPlace { crowd: Rc::clone(self), number }, ended)
     }
 
     /// Ends the connection of a stranger, if there is one.
@@ -112,7 +112,7 @@ impl Crowd {
     }
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Takes a place among the known clients for a request. False if there is none.
     pub(crate) fn know(&self) -> bool {
         let mut members = self.crowd.members.borrow_mut();
@@ -149,7 +149,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.crowd.members.borrow_mut().remove(&self.number);
     }
@@ -157,7 +157,7 @@ impl Drop for Place {
 
 /// Of such members, the oldest one of the peer that has most of them, and how many these are.
 fn greediest(members: &BTreeMap<u64, Member>, is_such: impl Fn(&Member) -> bool) -> Option<(u64, usize)> {
-    let mut of_peers: HashMap<Peer, (u64, usize)> = HashMap::new();
+    let mut of_peers: HashMap<ClientOrigin, (u64, usize)> = HashMap::new();
     for (number, member) in members.iter().filter(|(_, member)| is_such(member)) {
         of_peers.entry(member.peer).or_insert((*number, 0)).1 += 1;
     }
@@ -177,7 +177,7 @@ fn longest_answered(members: &BTreeMap<u64, Member>, is_waiting: bool) -> Option
 mod tests {
     use super::*;
 
-    struct Guest(Place, oneshot::Receiver<()>, Rc<Progress>);
+    struct Guest(ConnectionPlace, oneshot::Receiver<()>, Rc<AnswerProgress>);
 
     impl Guest {
         fn is_there(&mut self) -> bool {
@@ -189,8 +189,8 @@ mod tests {
         Crowd::new(Limits { connections, strangers, ..Limits::default() })
     }
 
-    fn enter(crowd: &Rc<Crowd>, peer: Peer) -> Guest {
-        let progress = Rc::new(Progress::default());
+    fn enter(crowd: &Rc<Crowd>, peer: ClientOrigin) -> Guest {
+        let progress = Rc::new(AnswerProgress::default());
         let (place, ended) = crowd.enter(peer, Rc::clone(&progress));
         Guest(place, ended, progress)
     }
@@ -199,8 +199,8 @@ mod tests {
         guests.iter_mut().map(Guest::is_there).collect()
     }
 
-    const ONE: Peer = Peer::User(1);
-    const OTHER: Peer = Peer::User(2);
+    const ONE: ClientOrigin = ClientOrigin::User(1);
+    const OTHER: ClientOrigin = ClientOrigin::User(2);
 
     #[test]
     fn a_stranger_too_many_takes_the_place_of_the_oldest_of_the_greediest_peer() {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn hosts_of_one_network_are_one_peer() {
-        let peer = |address: &str| Peer::at(address.parse().unwrap());
+        let peer = |address: &str| ClientOrigin::at(address.parse().unwrap());
         assert_eq!(peer("2001:db8::1"), peer("2001:db8::2:0:0:3"));
         assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
         assert_ne!(peer("192.0.2.1"), peer("192.0.2.2"));

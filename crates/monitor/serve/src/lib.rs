@@ -60,12 +60,12 @@ mod target;
 mod token;
 
 pub use address::{Address, AddressError};
-pub use body::{Closed, Sender};
+pub use body::{Closed, BodySender};
 pub use error::ServeError;
 pub use hyper::body::Bytes;
 pub use hyper::{HeaderMap, Method, StatusCode, header};
 pub use limits::Limits;
-pub use request::Request;
+pub use request::HttpRequest;
 pub use response::Response;
 pub use routes::Routes;
 pub use server::{Server, blocking};

@@ -3,20 +3,20 @@
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method};
 
-use crate::target::Target;
+use crate::target::RequestTarget;
 
 /// A request that has been admitted, with its whole body.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct HttpRequest {
     pub(crate) method: Method,
-    pub(crate) target: Target,
+    pub(crate) target: RequestTarget,
     /// The parameters of the route's path, by name.
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Request {
+impl HttpRequest {
     /// Its method.
     pub fn method(&self) -> &Method {
         &self.method

@@ -5,7 +5,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
 
-use crate::body::{Body, Sender};
+use crate::body::{Body, BodySender};
 
 /// An answer: its status, header fields and body.
 ///
@@ -65,7 +65,7 @@ impl Response {
     }
 
     /// An answer that is written piece by piece, such as server-sent events or a capture, and its sender.
-    pub fn pieces(content_type: &str) -> (Response, Sender) {
+    pub fn pieces(content_type: &str) -> (Response, BodySender) {
         let (body, sender) = Body::pieces();
         (Response::new(content_type, body), sender)
     }

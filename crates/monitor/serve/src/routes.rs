@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use hyper::Method;
 
-use crate::request::Request;
+use crate::request::HttpRequest;
 use crate::response::Response;
 
 type Answer = Pin<Box<dyn Future<Output = Response>>>;
 
 /// What answers a request.
-pub(crate) type Handler = Rc<dyn Fn(Request) -> Answer>;
+pub(crate) type Handler = Rc<dyn Fn(HttpRequest) -> Answer>;
 
 /// A segment of a route's path.
 enum Segment {
@@ -55,7 +55,7 @@ impl Routes {
     /// # Panics
     /// If the path does not begin with `/`, here as below.
     #[must_use]
-    pub fn get(self, path: &str, answer: impl Fn(&Request) -> Response + 'static) -> Routes {
+    pub fn get(self, path: &str, answer: impl Fn(&HttpRequest) -> Response + 'static) -> Routes {
         self.at_once(Method::GET, path, answer)
     }
 
@@ -64,7 +64,7 @@ impl Routes {
     /// # Panics
     /// As [`get`](Routes::get).
     #[must_use]
-    pub fn get_open(self, path: &str, answer: impl Fn(&Request) -> Response + 'static) -> Routes {
+    pub fn get_open(self, path: &str, answer: impl Fn(&HttpRequest) -> Response + 'static) -> Routes {
         let mut routes = self.get(path, answer);
         if let Some(route) = routes.routes.last_mut() {
             route.is_open = true;
@@ -74,13 +74,13 @@ impl Routes {
 
     /// Answers `POST` at a path, at once.
     #[must_use]
-    pub fn post(self, path: &str, answer: impl Fn(&Request) -> Response + 'static) -> Routes {
+    pub fn post(self, path: &str, answer: impl Fn(&HttpRequest) -> Response + 'static) -> Routes {
         self.at_once(Method::POST, path, answer)
     }
 
     /// Answers `GET` at a path later, and other requests meanwhile.
     #[must_use]
-    pub fn get_later<F>(self, path: &str, answer: impl Fn(Request) -> F + 'static) -> Routes
+    pub fn get_later<F>(self, path: &str, answer: impl Fn(HttpRequest) -> F + 'static) -> Routes
     where
         F: Future<Output = Response> + 'static,
     {
@@ -89,18 +89,18 @@ impl Routes {
 
     /// Answers `POST` at a path later, and other requests meanwhile.
     #[must_use]
-    pub fn post_later<F>(self, path: &str, answer: impl Fn(Request) -> F + 'static) -> Routes
+    pub fn post_later<F>(self, path: &str, answer: impl Fn(HttpRequest) -> F + 'static) -> Routes
     where
         F: Future<Output = Response> + 'static,
     {
         self.later(Method::POST, path, answer)
     }
 
-    fn at_once(self, method: Method, path: &str, answer: impl Fn(&Request) -> Response + 'static) -> Routes {
+    fn at_once(self, method: Method, path: &str, answer: impl Fn(&HttpRequest) -> Response + 'static) -> Routes {
         self.later(method, path, move |request| std::future::ready(answer(&request)))
     }
 
-    fn later<F>(mut self, method: Method, path: &str, answer: impl Fn(Request) -> F + 'static) -> Routes
+    fn later<F>(mut self, method: Method, path: &str, answer: impl Fn(HttpRequest) -> F + 'static) -> Routes
     where
         F: Future<Output = Response> + 'static,
     {

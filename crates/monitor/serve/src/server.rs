@@ -31,10 +31,10 @@ use tracing::{debug, warn};
 use crate::address::Address;
 use crate::admission::Admission;
 use crate::connection::Patient;
-use crate::crowd::{Crowd, Peer, Place, Progress};
+use crate::crowd::{Crowd, ClientOrigin, ConnectionPlace, AnswerProgress};
 use crate::error::ServeError;
 use crate::limits::Limits;
-use crate::request::Request;
+use crate::request::HttpRequest;
 use crate::response::Response;
 use crate::routes::{Found, Routes};
 use crate::token::Token;
@@ -135,7 +135,7 @@ impl Server {
         {
             let mut accepting = pin!(listener.accept_all(&crowd, |stream| {
                 while connections.try_join_next().is_some() {}
-                let progress = Rc::new(Progress::default());
+                let progress = Rc::new(AnswerProgress::default());
                 let (place, ended) = crowd.enter(stream.peer(), Rc::clone(&progress));
                 let client = Client { place, ended, progress };
                 connections.spawn_local(stream.serve(Rc::clone(&site), client, stopped.clone()));
@@ -223,15 +223,15 @@ enum Accepting {
 }
 
 impl Accepting {
-    async fn accept(&mut self) -> io::Result<Stream> {
+    async fn accept(&mut self) -> io::Result<ConnectionStream> {
         Ok(match self {
-            Accepting::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
-            Accepting::Unix(listener, _) => Stream::Unix(listener.accept().await?.0),
+            Accepting::Tcp(listener) => ConnectionStream::Tcp(listener.accept().await?.0),
+            Accepting::Unix(listener, _) => ConnectionStream::Unix(listener.accept().await?.0),
         })
     }
 
     /// Passes on connections for ever.
-    async fn accept_all(&mut self, crowd: &Crowd, mut take: impl FnMut(Stream)) -> Infallible {
+    async fn accept_all(&mut self, crowd: &Crowd, mut take: impl FnMut(ConnectionStream)) -> Infallible {
         let mut fails = false;
         loop {
             match self.accept().await {
@@ -256,37 +256,37 @@ impl Accepting {
 }
 
 /// A connection.
-enum Stream {
+enum ConnectionStream {
     Tcp(net::TcpStream),
     Unix(net::UnixStream),
 }
 
-impl Stream {
+impl ConnectionStream {
     /// Who has connected.
-    fn peer(&self) -> Peer {
+    fn peer(&self) -> ClientOrigin {
         match self {
-            Stream::Tcp(stream) => stream.peer_addr().map_or(Peer::Unknown, |address| Peer::at(address.ip())),
-            Stream::Unix(stream) => stream.peer_cred().map_or(Peer::Unknown, |user| Peer::User(user.uid())),
+            ConnectionStream::Tcp(stream) => stream.peer_addr().map_or(ClientOrigin::Unknown, |address| ClientOrigin::at(address.ip())),
+            ConnectionStream::Unix(stream) => stream.peer_cred().map_or(ClientOrigin::Unknown, |user| ClientOrigin::User(user.uid())),
         }
     }
 
     async fn serve(self, site: Rc<Site>, client: Client, stopped: watch::Receiver<bool>) {
         match self {
-            Stream::Tcp(stream) => {
+            ConnectionStream::Tcp(stream) => {
                 let _ = stream.set_nodelay(true);
                 site.serve(stream, client, stopped).await;
             }
-            Stream::Unix(stream) => site.serve(stream, client, stopped).await,
+            ConnectionStream::Unix(stream) => site.serve(stream, client, stopped).await,
         }
     }
 }
 
 /// The other end of a connection.
 struct Client {
-    place: Place,
+    place: ConnectionPlace,
     /// Ready when the connection has to go.
     ended: oneshot::Receiver<()>,
-    progress: Rc<Progress>,
+    progress: Rc<AnswerProgress>,
 }
 
 /// What clients find.
@@ -341,7 +341,7 @@ impl Site {
         }
     }
 
-    async fn answer(&self, place: &Place, request: hyper::Request<Incoming>) -> Response {
+    async fn answer(&self, place: &ConnectionPlace, request: hyper::Request<Incoming>) -> Response {
         let (head, body) = request.into_parts();
         let target = match self.admission.admit(&head) {
             Ok(target) => target,
@@ -373,7 +373,7 @@ impl Site {
                 if knows_token && !place.know() {
                     return busy();
                 }
-                let request = Request { method: head.method, target, parameters, headers: head.headers, body };
+                let request = HttpRequest { method: head.method, target, parameters, headers: head.headers, body };
                 let response = handler(request).await;
                 place.answered();
                 response

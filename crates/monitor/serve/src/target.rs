@@ -2,7 +2,7 @@
 
 /// A target that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct RequestTarget {
     /// The segments of the path, decoded; none for `/`. A segment may have slashes; nothing in them leads out of a
     /// folder.
     pub(crate) segments: Vec<String>,
@@ -10,11 +10,11 @@ pub(crate) struct Target {
     pub(crate) query: Vec<(String, String)>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Reads a path that begins with `/`, and a query. `None` if the path has empty segments, `.` or `..`, also between
     /// escaped slashes, if either has a malformed escape, or if decoding yields control characters, a backslash in the
     /// path, or anything but UTF-8.
-    pub(crate) fn read(path: &str, query: Option<&str>) -> Option<Target> {
+    pub(crate) fn read(path: &str, query: Option<&str>) -> Option<RequestTarget> {
         let path = path.strip_prefix('/')?;
         let segment = |segment: &str| {
             let segment = decode(segment, false)?;
@@ -28,7 +28,7 @@ impl Target {
             Some((decode(name, true)?, decode(value, true)?))
         };
         let pairs = query.unwrap_or("").split('&').filter(|pair| !pair.is_empty());
-        Some(Target { segments, query: pairs.map(pair).collect::<Option<_>>()? })
+        Some(RequestTarget { segments, query: pairs.map(pair).collect::<Option<_>>()? })
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn paths_are_decoded_and_those_that_lead_elsewhere_refused() {
-        let read = |path: &str| Target::read(path, None).map(|target| target.segments);
+        let read = |path: &str| RequestTarget::read(path, None).map(|target| target.segments);
         assert_eq!(read("/"), Some(vec![]));
         assert_eq!(read("/a/b%20c/%C3%A4"), Some(vec!["a".into(), "b c".into(), "ä".into()]));
         // A name may contain a slash, but does not become two segments.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn queries_are_pairs() {
-        let read = |query: &str| Target::read("/", Some(query)).map(|target| target.query);
+        let read = |query: &str| RequestTarget::read("/", Some(query)).map(|target| target.query);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(read("a=1&&b=x+y%26z&c"), Some(vec![pair("a", "1"), pair("b", "x y&z"), pair("c", "")]));
         assert_eq!(read("a=%0"), None);
@@ -116,7 +116,7 @@ mod tests {
         fn what_was_escaped_is_read_back(name in "[^\\p{Cc}]{1,20}", value in "[^\\p{Cc}]{0,20}") {
             let path = format!("/x/{}", encode(&name));
             let query = format!("{}={}", encode(&name), encode(&value));
-            let target = Target::read(&path, Some(&query));
+            let target = RequestTarget::read(&path, Some(&query));
             if name.contains('\\') || name.split('/').any(|part| ["", ".", ".."].contains(&part)) {
                 prop_assert_eq!(target, None);
             } else {
@@ -132,7 +132,7 @@ mod tests {
             path in "(/|\\.|%2[fFeE]|[%a-f0-9\\\\]){0,20}",
             query in any::<String>(),
         ) {
-            if let Some(target) = Target::read(&format!("/{path}"), Some(&query)) {
+            if let Some(target) = RequestTarget::read(&format!("/{path}"), Some(&query)) {
                 for segment in target.segments {
                     for part in segment.split('/') {
                         prop_assert!(!["", ".", ".."].contains(&part) && !part.contains('\\'), "{}", segment);

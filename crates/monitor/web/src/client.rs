@@ -6,10 +6,10 @@ use bellows_inspect::control::Hangup;
 
 /// The client of a request. A trace or tap for it ends when it is gone.
 #[derive(Clone, Default)]
-pub struct Client(Arc<Mutex<State>>);
+pub struct Client(Arc<Mutex<ClientState>>);
 
 #[derive(Default)]
-struct State {
+struct ClientState {
     is_gone: bool,
     /// Ends the stream that an engine sends for it.
     hangup: Option<Hangup>,
@@ -35,7 +35,7 @@ impl Client {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClientState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

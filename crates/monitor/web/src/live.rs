@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bellows_graph::{Edge, Node};
-use bellows_inspect::accounting::{Accounts, Cost, Row};
+use bellows_inspect::accounting::{Accounts, Cost, CostRow};
 use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{Change, Rate, Sample, State};
 use bellows_inspect::picture::Picture;
@@ -237,14 +237,14 @@ impl Draft {
 }
 
 /// The counters of a network, from which figures are computed while others look at the network.
-pub struct View {
+pub struct LiveView {
     subject: Subject,
     sample: Arc<Sample>,
 }
 
-impl View {
-    pub fn of(network: &Watched) -> Option<View> {
-        Some(View { subject: network.subject(), sample: Arc::clone(network.sample.as_ref()?) })
+impl LiveView {
+    pub fn of(network: &Watched) -> Option<LiveView> {
+        Some(LiveView { subject: network.subject(), sample: Arc::clone(network.sample.as_ref()?) })
     }
 
     /// The growth of the counters since the counts count, and whether that is the time of a `clear`.
@@ -257,14 +257,14 @@ impl View {
 
 /// An app of such a network.
 pub struct AppView {
-    view: View,
+    view: LiveView,
     index: usize,
     history: Value,
 }
 
 impl AppView {
     pub fn of(network: &Watched, name: &str) -> Option<AppView> {
-        let view = View::of(network)?;
+        let view = LiveView::of(network)?;
         let index = view.sample.counters.apps.iter().position(|app| app.name == name)?;
         Some(AppView { view, index, history: network.history.of_app(index) })
     }
@@ -312,16 +312,16 @@ pub fn link(network: &Watched, name: &str) -> Option<Value> {
 }
 
 /// All counters: `show --json`.
-pub fn counters(view: &View, config: &str) -> Value {
+pub fn counters(view: &LiveView, config: &str) -> Value {
     reports::counters(&view.subject, &view.sample, config)
 }
 
 /// The costs of all apps: `show run --json`.
-pub fn costs(view: &View, runtime_dir: Option<&RuntimeDir>) -> Value {
+pub fn costs(view: &LiveView, runtime_dir: Option<&RuntimeDir>) -> Value {
     let (change, is_clear) = view.change(runtime_dir);
     let accounts = Accounts::of(&change);
-    let mut rows: Vec<&Row> = accounts.rows.iter().filter(|row| row.is_used()).collect();
-    let share = |row: &Row| row.share.unwrap_or(-1.0);
+    let mut rows: Vec<&CostRow> = accounts.rows.iter().filter(|row| row.is_used()).collect();
+    let share = |row: &CostRow| row.share.unwrap_or(-1.0);
     rows.sort_by(|one, other| share(other).partial_cmp(&share(one)).unwrap_or(Ordering::Equal));
     reports::costs(&view.subject, is_clear, &change, &accounts, &rows)
 }
@@ -333,7 +333,7 @@ pub fn durations(report: &Report, app: &str) -> Value {
 }
 
 /// Latencies and durations of breaths: `show latency --json`.
-pub fn latency(view: &View, runtime_dir: Option<&RuntimeDir>) -> Value {
+pub fn latency(view: &LiveView, runtime_dir: Option<&RuntimeDir>) -> Value {
     let (change, is_clear) = view.change(runtime_dir);
     reports::latency(&view.subject, is_clear, &change)
 }
@@ -362,7 +362,7 @@ mod tests {
         let link = link(&network, "a.output -> b.input").unwrap();
         assert_eq!((&link["link"]["packets"], &link["history"]["packets"][1]), (&json!(3_000), &json!(1_000.0)));
         assert!(view("c").is_none() && super::link(&network, "a -> b").is_none());
-        let counters = counters(&View::of(&network).unwrap(), "");
+        let counters = counters(&LiveView::of(&network).unwrap(), "");
         assert_eq!(counters["links"][0]["packets"], json!(3_000));
     }
 

@@ -132,11 +132,11 @@ pub type Networks = BTreeMap<(bool, String), Watched>;
 
 /// Reads the networks' counters while a page is open.
 pub struct Monitor {
-    shared: Arc<Shared>,
+    shared: Arc<MonitorShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct MonitorShared {
     room: Mutex<Room>,
     wake: Condvar,
 }
@@ -153,7 +153,7 @@ struct Room {
     turn: usize,
 }
 
-impl Shared {
+impl MonitorShared {
     fn room(&self) -> MutexGuard<'_, Room> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,7 +234,7 @@ impl Monitor {
     /// # Errors
     /// If the system starts no thread.
     pub fn start() -> std::io::Result<Monitor> {
-        let shared = Arc::new(Shared { room: Mutex::default(), wake: Condvar::new() });
+        let shared = Arc::new(MonitorShared { room: Mutex::default(), wake: Condvar::new() });
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new().name("monitor".to_owned()).spawn(move || of_thread.run())?;
         Ok(Monitor { shared, thread: Some(thread) })

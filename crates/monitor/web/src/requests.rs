@@ -12,7 +12,7 @@ use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, ask};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks::{self, Sample, State};
-use bellows_inspect::tap::{CaptureFile, Counts, End, Sink, Taken};
+use bellows_inspect::tap::{CaptureFile, Counts, TapStop, Sink, TapTaken};
 use bellows_inspect::{InspectError, baseline};
 use bellows_observe::RuntimeDir;
 use serde::Deserialize;
@@ -143,9 +143,9 @@ impl Download<'_> {
 impl Sink for Download<'_> {
     type Error = bellows_capture::Error;
 
-    fn take(&mut self, record: TapRecord) -> Result<Taken, bellows_capture::Error> {
+    fn take(&mut self, record: TapRecord) -> Result<TapTaken, bellows_capture::Error> {
         let taken = self.0.take(record)?;
-        Ok(if taken == Taken::Kept && self.0.size() >= MAX_CAPTURE { Taken::Last } else { taken })
+        Ok(if taken == TapTaken::Kept && self.0.size() >= MAX_CAPTURE { TapTaken::Last } else { taken })
     }
 }
 
@@ -218,11 +218,11 @@ pub fn tap(runtime_dir: &RuntimeDir, order: &Tap, client: &Client) -> Result<Cap
         return Err(InspectError::Failed(format!("no packets come from `{}`: {reason}", runtime_dir.name())));
     }
     let end = match end {
-        End::Count => "packets",
-        End::Full => "size",
-        End::Told(TapEnd::Requested) => "time",
-        End::Told(TapEnd::Gone) => "gone",
-        End::Told(TapEnd::Over) => "over",
+        TapStop::Count => "packets",
+        TapStop::Full => "size",
+        TapStop::Told(TapEnd::Requested) => "time",
+        TapStop::Told(TapEnd::Gone) => "gone",
+        TapStop::Told(TapEnd::Over) => "over",
     };
     let Counts { packets, missed, foreign, undecided } = counts;
     Ok(Captured { bytes, packets, missed, left_out: foreign + undecided, end })

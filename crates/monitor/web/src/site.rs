@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::assets::{ASSETS, GRAPH_STYLE, POLICY};
 use crate::client::Client;
-use crate::live::{self, AppView, View};
+use crate::live::{self, AppView, LiveView};
 use crate::monitor::{Monitor, Watched};
 use crate::requests::{self, Captured};
 
@@ -28,7 +28,7 @@ const TIMELINE: Duration = Duration::from_secs(60);
 pub type Help = Box<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 
 /// What a site may do, and what it knows beside the counters.
-pub struct Options {
+pub struct SiteOptions {
     /// Whether its users may change networks.
     pub allow_changes: bool,
     /// The descriptions of counters.
@@ -71,7 +71,7 @@ pub struct Answer {
     /// Further headers.
     pub headers: Vec<(&'static str, String)>,
     /// The place of a trace or tap, to be held until the body is sent: the body of a tap is large.
-    pub place: Option<Place>,
+    pub place: Option<WatchPlace>,
 }
 
 impl Answer {
@@ -99,7 +99,7 @@ impl From<InspectError> for Answer {
 
 /// The live page of this machine's networks.
 pub struct Site {
-    options: Options,
+    options: SiteOptions,
     monitor: Monitor,
     /// The number of traces and taps.
     streams: Arc<AtomicUsize>,
@@ -136,7 +136,7 @@ impl Site {
     ///
     /// # Errors
     /// If the system starts no thread.
-    pub fn new(options: Options) -> std::io::Result<Site> {
+    pub fn new(options: SiteOptions) -> std::io::Result<Site> {
         Ok(Site { options, monitor: Monitor::start()?, streams: Arc::default() })
     }
 
@@ -200,7 +200,7 @@ impl Site {
             }
             "/api/counters" => {
                 let (view, config) =
-                    self.look(&name, |network| Some((View::of(network)?, network.config().to_owned())))?;
+                    self.look(&name, |network| Some((LiveView::of(network)?, network.config().to_owned())))?;
                 Ok(live::counters(&view, &config))
             }
             "/api/app" => {
@@ -208,8 +208,8 @@ impl Site {
                 let view = self.look(&name, |network| AppView::of(network, &app))?;
                 Ok(live::app(view, runtime_dir().as_ref(), &self.options.help))
             }
-            "/api/costs" => Ok(live::costs(&self.look(&name, View::of)?, runtime_dir().as_ref())),
-            "/api/latency" => Ok(live::latency(&self.look(&name, View::of)?, runtime_dir().as_ref())),
+            "/api/costs" => Ok(live::costs(&self.look(&name, LiveView::of)?, runtime_dir().as_ref())),
+            "/api/latency" => Ok(live::latency(&self.look(&name, LiveView::of)?, runtime_dir().as_ref())),
             "/api/timeline" => Ok(timeline(&name)?.json(live::MAX_SLOWEST, false)),
             "/api/durations" => {
                 let app = wanted("app", "the request names no app")?;
@@ -263,10 +263,10 @@ impl Site {
         }
     }
 
-    fn change(&self, change: &Change) -> Answer {
+    fn change(&self, change: &NetworkChange) -> Answer {
         let done = match change {
-            Change::Clear(order) => network(&order.network).and_then(|runtime_dir| requests::clear(&runtime_dir)),
-            Change::Reload(order) => {
+            NetworkChange::Clear(order) => network(&order.network).and_then(|runtime_dir| requests::clear(&runtime_dir)),
+            NetworkChange::Reload(order) => {
                 network(&order.network).and_then(|runtime_dir| requests::reload(&runtime_dir, order))
             }
         };
@@ -279,7 +279,7 @@ impl Site {
             Ok(order) => order,
             Err(answer) => return answer,
         };
-        let place = Place(Arc::clone(&self.streams));
+        let place = WatchPlace(Arc::clone(&self.streams));
         if place.0.fetch_add(1, Ordering::Relaxed) >= MAX_STREAMS {
             return Answer::error(
                 503,
@@ -293,9 +293,9 @@ impl Site {
 
 /// The place of a trace or tap. Dropping it makes room for another one.
 #[derive(Debug)]
-pub struct Place(Arc<AtomicUsize>);
+pub struct WatchPlace(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for WatchPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -304,7 +304,7 @@ impl Drop for Place {
 /// A change of a network.
 #[derive(Debug, PartialEq, serde::Deserialize)]
 #[serde(tag = "change", rename_all = "lowercase")]
-enum Change {
+enum NetworkChange {
     /// Restarts counts.
     Clear(requests::Clear),
     /// Reads the network file again.
@@ -350,7 +350,7 @@ mod tests {
     use crate::monitor::tests::{sample, watched};
 
     fn site(allow_changes: bool) -> Site {
-        Site::new(Options { allow_changes, help: Box::new(|_, _| None), version: "1" }).unwrap()
+        Site::new(SiteOptions { allow_changes, help: Box::new(|_, _| None), version: "1" }).unwrap()
     }
 
     fn error(answer: &Answer) -> String {
@@ -442,7 +442,7 @@ mod tests {
             let site = of_help.get()?.upgrade()?;
             Some(format!("{counter}: {}", site.monitor.is_free_for_test()))
         };
-        let options = Options { allow_changes: false, help: Box::new(help), version: "1" };
+        let options = SiteOptions { allow_changes: false, help: Box::new(help), version: "1" };
         let site = Arc::new(Site::new(options).unwrap());
         place.set(Arc::downgrade(&site)).unwrap();
         let mut network = watched();

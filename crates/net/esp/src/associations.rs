@@ -31,7 +31,7 @@ impl PairId {
 pub struct Associations {
     grace: u64,
     inbound: HashMap<Spi, Receiver, BuildHasherDefault<Mix>>,
-    pairs: HashMap<PairId, Pair, BuildHasherDefault<Mix>>,
+    pairs: HashMap<PairId, AssociationPair, BuildHasherDefault<Mix>>,
     next_id: u64,
     /// The earliest time at which an old association is removed; 0 if one has not been given a time yet.
     next_removal: u64,
@@ -53,7 +53,7 @@ enum Age {
 }
 
 #[derive(Debug)]
-struct Pair {
+struct AssociationPair {
     outbound: Outbound,
     /// The latest association that receives.
     current: Spi,
@@ -84,7 +84,7 @@ impl Associations {
         let pair = PairId(self.next_id);
         let current = self.receive(pair, inbound)?;
         self.next_id += 1;
-        self.pairs.insert(pair, Pair { outbound, current });
+        self.pairs.insert(pair, AssociationPair { outbound, current });
         Ok(pair)
     }
 
@@ -200,7 +200,7 @@ impl Associations {
         Ok(spi)
     }
 
-    fn pair(&mut self, pair: PairId) -> Result<&mut Pair, AssociationError> {
+    fn pair(&mut self, pair: PairId) -> Result<&mut AssociationPair, AssociationError> {
         self.pairs.get_mut(&pair).ok_or(AssociationError::UnknownPair)
     }
 }

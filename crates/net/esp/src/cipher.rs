@@ -55,12 +55,12 @@ fn has_avx512() -> bool {
 /// A key, expanded. It is on the heap and zeroed when dropped.
 pub struct Cipher {
     salt: [u8; SALT],
-    key: Key,
+    key: CipherKey,
 }
 
 /// Each variant has a box of its own. One box for all would have room for the largest, and the rest of it would be a copy
 /// of the stack, where there may be the remains of another key.
-enum Key {
+enum CipherKey {
     AesGraviola(Box<graviola::aead::AesGcm>),
     ChaChaGraviola(Box<graviola::aead::ChaCha20Poly1305>),
     Aes128(Box<aes_gcm::Aes128Gcm>),
@@ -88,19 +88,19 @@ impl Cipher {
         let bytes = keys.key();
         let key = match (implementation, keys.algorithm()) {
             (Implementation::Graviola, Algorithm::Aes128Gcm | Algorithm::Aes256Gcm) => {
-                Key::AesGraviola(Box::new(graviola::aead::AesGcm::new(bytes)))
+                CipherKey::AesGraviola(Box::new(graviola::aead::AesGcm::new(bytes)))
             }
             (Implementation::Graviola, Algorithm::ChaCha20Poly1305) => {
-                Key::ChaChaGraviola(Box::new(graviola::aead::ChaCha20Poly1305::new(bytes.try_into().expect(LENGTH))))
+                CipherKey::ChaChaGraviola(Box::new(graviola::aead::ChaCha20Poly1305::new(bytes.try_into().expect(LENGTH))))
             }
             (Implementation::RustCrypto, Algorithm::Aes128Gcm) => {
-                Key::Aes128(Box::new(aes_gcm::Aes128Gcm::new_from_slice(bytes).expect(LENGTH)))
+                CipherKey::Aes128(Box::new(aes_gcm::Aes128Gcm::new_from_slice(bytes).expect(LENGTH)))
             }
             (Implementation::RustCrypto, Algorithm::Aes256Gcm) => {
-                Key::Aes256(Box::new(aes_gcm::Aes256Gcm::new_from_slice(bytes).expect(LENGTH)))
+                CipherKey::Aes256(Box::new(aes_gcm::Aes256Gcm::new_from_slice(bytes).expect(LENGTH)))
             }
             (Implementation::RustCrypto, Algorithm::ChaCha20Poly1305) => {
-                Key::ChaCha(Box::new(chacha20poly1305::ChaCha20Poly1305::new_from_slice(bytes).expect(LENGTH)))
+                CipherKey::ChaCha(Box::new(chacha20poly1305::ChaCha20Poly1305::new_from_slice(bytes).expect(LENGTH)))
             }
         };
         Cipher { salt: keys.salt(), key }
@@ -111,11 +111,11 @@ impl Cipher {
     pub fn seal(&self, iv: &[u8; IV], aad: &[u8], data: &mut [u8], icv: &mut [u8; ICV]) {
         let nonce = self.nonce(iv);
         match &self.key {
-            Key::AesGraviola(key) => key.encrypt(&nonce, aad, data, icv),
-            Key::ChaChaGraviola(key) => key.encrypt(&nonce, aad, data, icv),
-            Key::Aes128(key) => seal_portably(&**key, &nonce, aad, data, icv),
-            Key::Aes256(key) => seal_portably(&**key, &nonce, aad, data, icv),
-            Key::ChaCha(key) => seal_portably(&**key, &nonce, aad, data, icv),
+            CipherKey::AesGraviola(key) => key.encrypt(&nonce, aad, data, icv),
+            CipherKey::ChaChaGraviola(key) => key.encrypt(&nonce, aad, data, icv),
+            CipherKey::Aes128(key) => seal_portably(&**key, &nonce, aad, data, icv),
+            CipherKey::Aes256(key) => seal_portably(&**key, &nonce, aad, data, icv),
+            CipherKey::ChaCha(key) => seal_portably(&**key, &nonce, aad, data, icv),
         }
     }
 
@@ -124,11 +124,11 @@ impl Cipher {
     pub fn open(&self, iv: &[u8; IV], aad: &[u8], data: &mut [u8], icv: &[u8; ICV]) -> Result<(), BadIcv> {
         let nonce = self.nonce(iv);
         match &self.key {
-            Key::AesGraviola(key) => key.decrypt(&nonce, aad, data, icv).map_err(|_| BadIcv),
-            Key::ChaChaGraviola(key) => key.decrypt(&nonce, aad, data, icv).map_err(|_| BadIcv),
-            Key::Aes128(key) => open_portably(&**key, &nonce, aad, data, icv),
-            Key::Aes256(key) => open_portably(&**key, &nonce, aad, data, icv),
-            Key::ChaCha(key) => open_portably(&**key, &nonce, aad, data, icv),
+            CipherKey::AesGraviola(key) => key.decrypt(&nonce, aad, data, icv).map_err(|_| BadIcv),
+            CipherKey::ChaChaGraviola(key) => key.decrypt(&nonce, aad, data, icv).map_err(|_| BadIcv),
+            CipherKey::Aes128(key) => open_portably(&**key, &nonce, aad, data, icv),
+            CipherKey::Aes256(key) => open_portably(&**key, &nonce, aad, data, icv),
+            CipherKey::ChaCha(key) => open_portably(&**key, &nonce, aad, data, icv),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::cipher::{BadIcv, Cipher};
 use crate::keys::Keys;
 use crate::layout::{self, ALIGNMENT, Aad, Fields, HEADER, ICV, MIN_ESP, NEXT_HEADER_DUMMY};
 use crate::lifetime::{Amount, Lifetime, Limit, Meter};
-use crate::progress::Progress;
+use crate::progress::KeyProgress;
 use crate::sequence;
 use crate::spi::Spi;
 use crate::window::{MAX_WINDOW, MIN_WINDOW, ReplayWindow, Stale};
@@ -61,7 +61,7 @@ pub struct Inbound {
     meter: Meter,
     /// What its key had received before.
     before: Amount,
-    progress: Progress,
+    progress: KeyProgress,
 }
 
 /// A packet that was opened.
@@ -85,7 +85,7 @@ impl Opened {
 impl Inbound {
     /// A security association with new keys, by the best implementation of their cipher.
     pub fn new(spi: Spi, keys: &Keys, settings: InboundSettings) -> Result<Inbound, SettingsError> {
-        Inbound::with_cipher(spi, Cipher::new(keys), settings, Progress::new())
+        Inbound::with_cipher(spi, Cipher::new(keys), settings, KeyProgress::new())
     }
 
     /// One with a cipher that is ready. All sequence numbers up to the highest one that was accepted before count as
@@ -94,7 +94,7 @@ impl Inbound {
         spi: Spi,
         cipher: Cipher,
         settings: InboundSettings,
-        progress: Progress,
+        progress: KeyProgress,
     ) -> Result<Inbound, SettingsError> {
         let InboundSettings { is_extended, window, resync_after, lifetime } = settings;
         let last_sequence = progress.sequence();

@@ -24,15 +24,15 @@ impl Keys {
     /// material of RFC 4106 and RFC 7634, as `ip xfrm` takes it.
     pub fn parse(algorithm: Algorithm, text: &str) -> Result<Keys, KeyError> {
         let mut keys = Keys::empty(algorithm);
-        keys.append(text, Part::Material, algorithm.material_length())?;
+        keys.append(text, SecretPart::Material, algorithm.material_length())?;
         Ok(keys)
     }
 
     /// Reads the key and the salt from two texts.
     pub fn parse_parts(algorithm: Algorithm, key: &str, salt: &str) -> Result<Keys, KeyError> {
         let mut keys = Keys::empty(algorithm);
-        keys.append(key, Part::Key, algorithm.key_length())?;
-        keys.append(salt, Part::Salt, SALT)?;
+        keys.append(key, SecretPart::Key, algorithm.key_length())?;
+        keys.append(salt, SecretPart::Salt, SALT)?;
         Ok(keys)
     }
 
@@ -40,7 +40,7 @@ impl Keys {
     pub fn from_bytes(algorithm: Algorithm, material: &[u8]) -> Result<Keys, KeyError> {
         let expected = algorithm.material_length();
         if material.len() != expected {
-            return Err(KeyError::Length { part: Part::Material, algorithm, expected, found: material.len() });
+            return Err(KeyError::Length { part: SecretPart::Material, algorithm, expected, found: material.len() });
         }
         let mut keys = Keys::empty(algorithm);
         keys.material.extend_from_slice(material);
@@ -76,7 +76,7 @@ impl Keys {
     }
 
     /// Appends the bytes of a text, which must be `expected`.
-    fn append(&mut self, text: &str, part: Part, expected: usize) -> Result<(), KeyError> {
+    fn append(&mut self, text: &str, part: SecretPart, expected: usize) -> Result<(), KeyError> {
         let prefix = if text.starts_with("0x") || text.starts_with("0X") { 2 } else { 0 };
         let digits = &text.as_bytes()[prefix..];
         if let Some(at) = digits.iter().position(|digit| !digit.is_ascii_hexdigit()) {
@@ -148,7 +148,7 @@ impl fmt::Debug for Keys {
 
 /// Which text is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SecretPart {
     /// The key and the salt in one text.
     Material,
     /// The key alone.
@@ -157,12 +157,12 @@ pub enum Part {
     Salt,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for SecretPart {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
-            Part::Material => "key with salt",
-            Part::Key => "key",
-            Part::Salt => "salt",
+            SecretPart::Material => "key with salt",
+            SecretPart::Key => "key",
+            SecretPart::Salt => "salt",
         })
     }
 }
@@ -176,7 +176,7 @@ pub enum KeyError {
     )]
     NotHexadecimal {
         /// The text.
-        part: Part,
+        part: SecretPart,
         /// Its byte, counted from 1.
         position: usize,
     },
@@ -184,7 +184,7 @@ pub enum KeyError {
     #[error("{part}: {digits} hexadecimal digits are not whole bytes; write two digits for each byte")]
     OddDigits {
         /// The text.
-        part: Part,
+        part: SecretPart,
         /// The number of digits.
         digits: usize,
     },
@@ -195,7 +195,7 @@ pub enum KeyError {
     )]
     Length {
         /// The text.
-        part: Part,
+        part: SecretPart,
         /// The cipher.
         algorithm: Algorithm,
         /// The bytes that it needs.
@@ -206,10 +206,10 @@ pub enum KeyError {
 }
 
 /// What has been forgotten, most likely.
-fn hint(part: Part, expected: usize, found: usize) -> &'static str {
+fn hint(part: SecretPart, expected: usize, found: usize) -> &'static str {
     match part {
-        Part::Material if found + SALT == expected => "; the 4 bytes of the salt follow the key",
-        Part::Key if found == expected + SALT => "; the salt is a text of its own",
+        SecretPart::Material if found + SALT == expected => "; the 4 bytes of the salt follow the key",
+        SecretPart::Key if found == expected + SALT => "; the salt is a text of its own",
         _ => "",
     }
 }

@@ -8,7 +8,7 @@ use crate::cipher::Cipher;
 use crate::keys::Keys;
 use crate::layout::{self, Aad, Fields, HEADER, ICV, IV, TAIL};
 use crate::lifetime::{Amount, Lifetime, Limit, Meter};
-use crate::progress::Progress;
+use crate::progress::KeyProgress;
 use crate::spi::Spi;
 
 /// What can be chosen for an [`Outbound`].
@@ -43,17 +43,17 @@ pub struct Outbound {
     max_sequence: u64,
     iv_offset: u64,
     meter: Meter,
-    progress: Progress,
+    progress: KeyProgress,
 }
 
 impl Outbound {
     /// A security association with new keys, by the best implementation of their cipher.
     pub fn new(spi: Spi, keys: &Keys, settings: OutboundSettings) -> Outbound {
-        Outbound::with_cipher(spi, Cipher::new(keys), settings, Progress::new())
+        Outbound::with_cipher(spi, Cipher::new(keys), settings, KeyProgress::new())
     }
 
     /// One with a cipher that is ready, whose key goes on behind what it was used for before.
-    pub fn with_cipher(spi: Spi, cipher: Cipher, settings: OutboundSettings, progress: Progress) -> Outbound {
+    pub fn with_cipher(spi: Spi, cipher: Cipher, settings: OutboundSettings, progress: KeyProgress) -> Outbound {
         let OutboundSettings { is_extended, iv_offset, lifetime } = settings;
         let max_sequence = if is_extended { u64::MAX } else { u32::MAX.into() };
         let (sequence, meter) = (progress.sequence(), Meter::new(lifetime, progress.used()));

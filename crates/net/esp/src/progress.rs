@@ -13,12 +13,12 @@ use crate::lifetime::Amount;
 /// the same key goes on where it ended, however it ended. They are in cells that a file in memory can back: then they
 /// outlive a process that is killed.
 #[derive(Clone)]
-pub struct Progress {
+pub struct KeyProgress {
     cells: Arc<SharedCells>,
     first: usize,
 }
 
-impl Progress {
+impl KeyProgress {
     /// The number of cells that it takes.
     pub const CELLS: usize = 3;
 
@@ -27,22 +27,22 @@ impl Progress {
     /// # Panics
     ///
     /// If the system has no memory left.
-    pub fn new() -> Progress {
-        let cells = SharedCells::private(Progress::CELLS).expect("a page of memory");
-        Progress { cells: Arc::new(cells), first: 0 }
+    pub fn new() -> KeyProgress {
+        let cells = SharedCells::private(KeyProgress::CELLS).expect("a page of memory");
+        KeyProgress { cells: Arc::new(cells), first: 0 }
     }
 
     /// That of a key which was used up to this sequence number.
-    pub fn after(sequence: u64) -> Progress {
-        let progress = Progress::new();
+    pub fn after(sequence: u64) -> KeyProgress {
+        let progress = KeyProgress::new();
         progress.set(sequence, Amount::NONE);
         progress
     }
 
     /// What is in the cells from `first` on; `None` if there are fewer than [`Progress::CELLS`].
-    pub fn in_cells(cells: Arc<SharedCells>, first: usize) -> Option<Progress> {
-        let end = first.checked_add(Progress::CELLS)?;
-        (end <= cells.cells().len()).then_some(Progress { cells, first })
+    pub fn in_cells(cells: Arc<SharedCells>, first: usize) -> Option<KeyProgress> {
+        let end = first.checked_add(KeyProgress::CELLS)?;
+        (end <= cells.cells().len()).then_some(KeyProgress { cells, first })
     }
 
     /// The highest sequence number that was used.
@@ -70,8 +70,8 @@ impl Progress {
     }
 }
 
-impl Default for Progress {
-    fn default() -> Progress {
-        Progress::new()
+impl Default for KeyProgress {
+    fn default() -> KeyProgress {
+        KeyProgress::new()
     }
 }

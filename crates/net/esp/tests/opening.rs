@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bellows_esp::{
     Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, NEXT_HEADER_DUMMY, OpenError,
-    OutboundSettings, Progress, SettingsError, Spi,
+    OutboundSettings, KeyProgress, SettingsError, Spi,
 };
 use proptest::prelude::*;
 use support::{SPI, ends, inbound, inbound_after, keys, outbound, outbound_after, seal, spi};
@@ -127,7 +127,7 @@ fn settings_are_checked() {
     let last = 1 << 32;
     let after = |settings| {
         let cipher = Cipher::new(&keys(ALGORITHM));
-        Inbound::with_cipher(spi(), cipher, settings, Progress::after(last)).map(drop)
+        Inbound::with_cipher(spi(), cipher, settings, KeyProgress::after(last)).map(drop)
     };
     assert_eq!(after(default), Ok(()));
     let short = InboundSettings { is_extended: false, ..default };

@@ -4,7 +4,7 @@ mod support;
 
 use bellows_esp::{
     Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, OpenError, Outbound, OutboundSettings,
-    Progress,
+    KeyProgress,
 };
 use support::{inbound_after, keys, outbound_after, seal, spi};
 
@@ -24,7 +24,7 @@ fn it_follows_up_to_eight_times_two_to_the_32_lost_packets() {
     for implementation in Implementation::available() {
         for laps in 1..=9_u64 {
             let cipher = Cipher::by(*implementation, &keys(ALGORITHM));
-            let mut receiver = Inbound::with_cipher(spi(), cipher, settings(), Progress::after(1_000)).unwrap();
+            let mut receiver = Inbound::with_cipher(spi(), cipher, settings(), KeyProgress::after(1_000)).unwrap();
             let mut sender = sender(1_000 + (laps << 32));
             for _ in 0..AFTER {
                 assert_eq!(receiver.open(&mut seal(&mut sender, b"payload", 4)), Err(OpenError::BadIcv));

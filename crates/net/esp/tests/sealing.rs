@@ -4,7 +4,7 @@ mod support;
 
 use bellows_esp::{
     Algorithm, Amount, Cipher, HEADER, Inbound, InboundSettings, Lifetime, Limit, OpenError, Outbound,
-    OutboundSettings, Progress, SealError, sealed_length, trailer_length,
+    OutboundSettings, KeyProgress, SealError, sealed_length, trailer_length,
 };
 use support::{inbound, inbound_after, keys, outbound, outbound_after, seal, spi};
 
@@ -75,7 +75,7 @@ fn a_successor_goes_on_with_numbers_windows_and_limits() {
     let hard = Amount { packets: 5, ..Amount::UNLIMITED };
     let lifetime = Lifetime { hard, ..Lifetime::default() };
     let cipher = || Cipher::new(&keys(ALGORITHM));
-    let (sent, received) = (Progress::new(), Progress::new());
+    let (sent, received) = (KeyProgress::new(), KeyProgress::new());
     let sender = || {
         let settings = OutboundSettings { lifetime, ..OutboundSettings::default() };
         Outbound::with_cipher(spi(), cipher(), settings, sent.clone())

@@ -2,7 +2,7 @@
 
 mod support;
 
-use bellows_esp::{Algorithm, Cipher, Implementation, Inbound, InboundSettings, Keys, Progress, Spi};
+use bellows_esp::{Algorithm, Cipher, Implementation, Inbound, InboundSettings, Keys, KeyProgress, Spi};
 use support::hex;
 
 struct Example {
@@ -276,7 +276,7 @@ impl Example {
         let sequence = u64::from_be_bytes(number);
         let settings = InboundSettings { is_extended: aad.len() == 12, ..InboundSettings::default() };
         let cipher = Cipher::by(implementation, &self.keys());
-        let mut inbound = Inbound::with_cipher(spi, cipher, settings, Progress::after(sequence - 1)).unwrap();
+        let mut inbound = Inbound::with_cipher(spi, cipher, settings, KeyProgress::after(sequence - 1)).unwrap();
         let mut esp = [&aad[..4], &number[4..], &hex(&self.nonce[8..]), &hex(self.sealed), &hex(self.icv)].concat();
         let opened = inbound.open(&mut esp).unwrap();
         let plain = hex(self.plain);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bellows_esp::{
     Algorithm, Associations, Cipher, Implementation, Inbound, InboundSettings, Keys, Outbound, OutboundSettings,
-    Progress, Spi,
+    KeyProgress, Spi,
 };
 
 /// The bytes of every key, which nothing else has: half of the shortest key.
@@ -66,8 +66,8 @@ fn keys_are_zeroed_before_their_memory_is_freed() {
             let cipher = || Cipher::by(*implementation, &keys());
             assert_eq!(found(|| drop(cipher())), 0, "{algorithm} by {implementation:?}");
             let spi = Spi::new(1_000).unwrap();
-            let inbound = || Inbound::with_cipher(spi, cipher(), InboundSettings::default(), Progress::new()).unwrap();
-            let outbound = || Outbound::with_cipher(spi, cipher(), OutboundSettings::default(), Progress::new());
+            let inbound = || Inbound::with_cipher(spi, cipher(), InboundSettings::default(), KeyProgress::new()).unwrap();
+            let outbound = || Outbound::with_cipher(spi, cipher(), OutboundSettings::default(), KeyProgress::new());
             let replaced = found(|| {
                 let mut associations = Associations::new(0);
                 let pair = associations.add(inbound(), outbound()).unwrap();
@@ -75,7 +75,7 @@ fn keys_are_zeroed_before_their_memory_is_freed() {
                     Spi::new(1_001).unwrap(),
                     cipher(),
                     InboundSettings::default(),
-                    Progress::new(),
+                    KeyProgress::new(),
                 );
                 associations.replace_inbound(pair, other.unwrap()).unwrap();
                 drop(associations.replace_outbound(pair, outbound()).unwrap());

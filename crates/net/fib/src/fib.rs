@@ -13,19 +13,19 @@ use crate::nodes::Nodes;
 use crate::reader::TableReader;
 use crate::short::Short;
 use crate::tables::Tables;
-use crate::{Family, Prefix, Rib, Route};
+use crate::{AddressFamily, Prefix, Rib, Route};
 
 /// The highest number that a route may have.
 pub const MAX_NEXT: u32 = (1 << 30) - 2;
 
 /// A forwarding table that many threads read while one at a time changes it.
-pub struct Fib<A: Family> {
+pub struct Fib<A: AddressFamily> {
     tables: Published<Tables<A>>,
     readers: Arc<Readers>,
-    state: Mutex<State<A>>,
+    state: Mutex<FibState<A>>,
 }
 
-struct State<A: Family> {
+struct FibState<A: AddressFamily> {
     rib: Rib<A>,
     /// Follows the routes at each change.
     short: Short<A>,
@@ -55,7 +55,7 @@ pub struct Size {
     pub reserved: usize,
 }
 
-impl<A: Family> Fib<A> {
+impl<A: AddressFamily> Fib<A> {
     /// An empty table that the workers of this process read.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl<A: Family> Fib<A> {
     /// As for [`Fib::new`].
     pub fn with_readers(readers: Arc<Readers>) -> io::Result<Fib<A>> {
         let tables = Published::with_readers(Tables::of(empty::<A>()?), Arc::clone(&readers));
-        let state = State {
+        let state = FibState {
             rib: Rib::default(),
             short: Short::of(&Rib::default()),
             nodes: Nodes::new(A::FIRST),
@@ -100,12 +100,12 @@ impl<A: Family> Fib<A> {
 }
 
 /// Changes of a table. They take effect for readers with [`Changes::commit`].
-pub struct Changes<'f, A: Family> {
+pub struct Changes<'f, A: AddressFamily> {
     fib: &'f Fib<A>,
-    state: MutexGuard<'f, State<A>>,
+    state: MutexGuard<'f, FibState<A>>,
 }
 
-impl<A: Family> Changes<'_, A> {
+impl<A: AddressFamily> Changes<'_, A> {
     /// The routes, with all changes so far.
     pub fn rib(&self) -> &Rib<A> {
         &self.state.rib
@@ -147,7 +147,7 @@ impl<A: Family> Changes<'_, A> {
         if state.is_replaced || A::is_worn(&state.codes, state.rib.len()) {
             return state.compile_all(&mut tables);
         }
-        let State { rib, short, nodes, codes, dirty, leaves, .. } = state;
+        let FibState { rib, short, nodes, codes, dirty, leaves, .. } = state;
         nodes.reclaim();
         if dirty.is_empty() {
             return Ok(());
@@ -199,7 +199,7 @@ impl<A: Family> Changes<'_, A> {
     }
 }
 
-impl<A: Family> State<A> {
+impl<A: AddressFamily> FibState<A> {
     /// Compiles all routes into tables of their own, and publishes these.
     fn compile_all(&mut self, tables: &mut Writer<'_, Tables<A>>) -> io::Result<()> {
         let cells = empty::<A>()?;
@@ -228,14 +228,14 @@ impl<A: Family> State<A> {
 }
 
 /// The memory of a table without routes.
-fn empty<A: Family>() -> io::Result<Cells> {
+fn empty<A: AddressFamily>() -> io::Result<Cells> {
     let cells = Cells::new(A::place(A::FIRST))?;
     A::prepare(&cells);
     Ok(cells)
 }
 
 /// Compiles the cells that a prefix reaches. `leaves` is room for the routes in it.
-fn build<A: Family>(
+fn build<A: AddressFamily>(
     builder: &mut Builder<'_, A>,
     (rib, short): (&Rib<A>, &Short<A>),
     prefix: Prefix<A>,
@@ -260,14 +260,14 @@ mod tests {
     // SAFETY: no reader is enrolled, so none passes.
     unsafe impl Breath for Call {}
 
-    fn find<A: Family, S: Search>(tables: &Tables<A>, keys: &[A]) -> Vec<u32> {
+    fn find<A: AddressFamily, S: Search>(tables: &Tables<A>, keys: &[A]) -> Vec<u32> {
         let mut next = vec![0; keys.len()];
         look_up::<A, S>(tables, keys, &mut next);
         next
     }
 
     /// Looks up addresses in and beside prefixes by the instructions of this processor, and by those of all others.
-    fn check<A: Family>(prefixes: &[Prefix<A>], beside: impl Fn(A) -> [A; 3]) {
+    fn check<A: AddressFamily>(prefixes: &[Prefix<A>], beside: impl Fn(A) -> [A; 3]) {
         let fib = Fib::<A>::with_readers(Arc::new(Readers::new())).unwrap();
         let mut changes = fib.lock();
         for (next, &prefix) in prefixes.iter().enumerate() {

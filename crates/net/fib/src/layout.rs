@@ -9,14 +9,14 @@ use crate::codes::Codes;
 use crate::entry::NODE;
 use crate::nodes::Nodes;
 use crate::search::Search;
-use crate::sweep::{Content, Leaf, Table, Window, sweep};
+use crate::sweep::{Content, Leaf, SweepTable, Window, sweep};
 
 /// IPv4, as `u32`, or IPv6, as `u128`.
 #[expect(private_bounds, reason = "nobody else implements it")]
-pub trait Family: Layout {}
+pub trait AddressFamily: Layout {}
 
 /// The layout of compiled tables.
-pub(crate) trait Layout: Table {
+pub(crate) trait Layout: SweepTable {
     /// The bits of the root.
     const ROOT_WIDTH: u8;
 
@@ -53,7 +53,7 @@ pub(crate) trait Layout: Table {
     /// The entry of a cell for addresses that have all the same number, given as an entry of [`entry`](crate::entry).
     fn same(builder: &mut Builder<'_, Self>, entry: u32) -> u32
     where
-        Self: Family;
+        Self: AddressFamily;
 
     /// The smallest cells that a prefix reaches, or that it is in: their window, and the cell of its slot 0.
     fn reach(cells: &Cells, prefix: Prefix<Self>) -> (Window, usize);
@@ -62,12 +62,12 @@ pub(crate) trait Layout: Table {
     /// [`Layout::same`].
     fn build(builder: &mut Builder<'_, Self>, leaves: &[Leaf<Self>], offset: u8, default: u32) -> u32
     where
-        Self: Family;
+        Self: AddressFamily;
 
     /// Frees what the entry of a cell with this offset leads to.
     fn free(builder: &mut Builder<'_, Self>, entry: u32, offset: u8)
     where
-        Self: Family;
+        Self: AddressFamily;
 
     /// Looks up at most a batch of keys, as many as there are places for numbers. Hot.
     fn look_up<S: Search>(cells: &Cells, keys: &[Self], next: &mut [u32]);
@@ -95,7 +95,7 @@ pub(crate) struct Builder<'t, A> {
     family: PhantomData<A>,
 }
 
-impl<'t, A: Family> Builder<'t, A> {
+impl<'t, A: AddressFamily> Builder<'t, A> {
     pub fn new(published: &'t Cells, nodes: &'t mut Nodes, codes: &'t mut Codes) -> Builder<'t, A> {
         Builder { published, grown: None, nodes, codes, error: None, family: PhantomData }
     }

@@ -34,7 +34,7 @@ mod tables;
 
 pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size};
 pub use groups::{FIRST_GROUP, GroupChanges, GroupError, GroupTable, Groups, MAX_PATHS, Path};
-pub use layout::Family;
+pub use layout::AddressFamily;
 pub use parse::{LineError, RouteFile, RouteFileError};
 pub use prefix::{Address, Prefix, PrefixError};
 pub use reader::TableReader;

@@ -11,15 +11,15 @@ pub(crate) struct Nodes {
     /// The first unit that was never used.
     end: u32,
     /// Nodes that no root leads to since the last [retirement](Nodes::retire).
-    dropped: Vec<Place>,
-    retired: VecDeque<(Passage, Vec<Place>)>,
+    dropped: Vec<NodePlace>,
+    retired: VecDeque<(Passage, Vec<NodePlace>)>,
     /// Units in nodes that roots lead to.
     used: usize,
 }
 
 /// A node's first unit and its size.
 #[derive(Clone, Copy)]
-struct Place {
+struct NodePlace {
     first: u32,
     size: u32,
 }
@@ -49,7 +49,7 @@ impl Nodes {
     /// From the next retirement on, no root leads to this node.
     pub fn drop_node(&mut self, first: u32, size: u32) {
         self.used -= size as usize;
-        self.dropped.push(Place { first, size });
+        self.dropped.push(NodePlace { first, size });
     }
 
     /// Whether there are nodes to retire.
@@ -66,7 +66,7 @@ impl Nodes {
     pub fn reclaim(&mut self) {
         while self.retired.front_mut().is_some_and(|(passage, _)| passage.is_over()) {
             let (_, places) = self.retired.pop_front().expect("there is a first one");
-            for Place { first, size } in places {
+            for NodePlace { first, size } in places {
                 let size = size as usize;
                 if self.free.len() <= size {
                     self.free.resize_with(size + 1, Vec::new);

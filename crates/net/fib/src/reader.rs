@@ -2,11 +2,11 @@
 
 use bellows_shared::{Breath, Published, Reader};
 
-use crate::layout::Family;
+use crate::layout::AddressFamily;
 use crate::tables::Tables;
 
 /// A thread's access to a table, for threads without breaths: control threads, tests and benchmarks.
-pub struct TableReader<'f, A: Family> {
+pub struct TableReader<'f, A: AddressFamily> {
     tables: &'f Published<Tables<A>>,
     reader: Reader,
 }
@@ -18,7 +18,7 @@ struct Reading;
 // exclusively, so that it passes and ends only afterwards. The value stays on the stack of the thread.
 unsafe impl Breath for Reading {}
 
-impl<'f, A: Family> TableReader<'f, A> {
+impl<'f, A: AddressFamily> TableReader<'f, A> {
     /// An access; `reader` must be one of the table's.
     pub(crate) fn new(tables: &'f Published<Tables<A>>, reader: Reader) -> TableReader<'f, A> {
         TableReader { tables, reader }

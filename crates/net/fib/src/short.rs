@@ -3,7 +3,7 @@
 //! A change compiles the routes of a part of a table, and needs the number of the prefix around it. Searching all routes
 //! for that prefix would take most of the time of a change.
 
-use crate::layout::Family;
+use crate::layout::AddressFamily;
 use crate::sweep::Window;
 use crate::{Prefix, Rib};
 
@@ -14,7 +14,7 @@ pub(crate) struct Short<A> {
     family: std::marker::PhantomData<A>,
 }
 
-impl<A: Family> Short<A> {
+impl<A: AddressFamily> Short<A> {
     /// The entries of these routes.
     pub fn of(rib: &Rib<A>) -> Short<A> {
         let mut short = Short { entries: vec![0; 2 << A::ROOT_WIDTH], family: std::marker::PhantomData };
@@ -44,7 +44,7 @@ impl<A: Family> Short<A> {
     }
 }
 
-fn place<A: Family>(prefix: Prefix<A>) -> Option<usize> {
+fn place<A: AddressFamily>(prefix: Prefix<A>) -> Option<usize> {
     let width = prefix.length();
     let bits = || prefix.address().bits(Window { offset: 0, width }) as usize;
     (width <= A::ROOT_WIDTH).then(|| 1 << width | bits())
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::Route;
 
-    fn check<A: Family>(random: &mut fastrand::Rng, address: impl Fn(&mut fastrand::Rng) -> A) {
+    fn check<A: AddressFamily>(random: &mut fastrand::Rng, address: impl Fn(&mut fastrand::Rng) -> A) {
         let mut rib = Rib::default();
         let mut short = Short::of(&rib);
         for _ in 0..300 {

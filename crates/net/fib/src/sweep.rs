@@ -18,7 +18,7 @@ impl Window {
     }
 
     /// The slots of the window that a prefix reaches, whose bits before the window do not matter.
-    fn slots<A: Table>(self, prefix: Prefix<A>) -> (u32, u32) {
+    fn slots<A: SweepTable>(self, prefix: Prefix<A>) -> (u32, u32) {
         let first = prefix.address().bits(self);
         let open = self.end().saturating_sub(prefix.length()).min(self.width);
         (first, first | u32::MAX.checked_shr(32 - u32::from(open)).unwrap_or(0))
@@ -26,19 +26,19 @@ impl Window {
 }
 
 /// What the sweep needs to know of addresses.
-pub(crate) trait Table: Address {
+pub(crate) trait SweepTable: Address {
     /// The bits in a window.
     fn bits(self, window: Window) -> u32;
 }
 
-impl Table for u32 {
+impl SweepTable for u32 {
     fn bits(self, window: Window) -> u32 {
         let rest = self.checked_shl(window.offset.into()).unwrap_or(0);
         rest.checked_shr(32 - u32::from(window.width)).unwrap_or(0)
     }
 }
 
-impl Table for u128 {
+impl SweepTable for u128 {
     fn bits(self, window: Window) -> u32 {
         let rest = self.checked_shl(window.offset.into()).unwrap_or(0);
         rest.checked_shr(128 - u32::from(window.width)).unwrap_or(0) as u32
@@ -58,7 +58,7 @@ pub(crate) enum Content<'r, A> {
 
 /// Calls `visit` for each range of slots, in order and without gaps from `first` to `last`. The prefixes are in order and
 /// in these slots; `default` is the entry for slots outside of all prefixes.
-pub(crate) fn sweep<'r, A: Table>(
+pub(crate) fn sweep<'r, A: SweepTable>(
     leaves: &'r [Leaf<A>],
     window: Window,
     (first, last): (u32, u32),
@@ -92,7 +92,7 @@ pub(crate) fn sweep<'r, A: Table>(
 }
 
 /// Visits the slots from `next` to the one before `end`, which are in no prefix but those of `within`.
-fn fill<'r, A: Table>(
+fn fill<'r, A: SweepTable>(
     next: &mut u64,
     end: u64,
     within: &mut Vec<(u32, u32)>,

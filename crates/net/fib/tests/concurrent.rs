@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route};
+use bellows_fib::{AddressFamily, Fib, NO_ROUTE, Prefix, Rib, Route};
 use bellows_shared::{Breath, Readers};
 
 struct Call;
@@ -23,7 +23,7 @@ impl Drop for Stop<'_> {
 
 /// Two readers look up addresses, of which each has its own set of possible results, while one writer changes routes. Rooms
 /// of nodes are reused all the time: a reader that saw one of them too late would find another address' result.
-fn look_up_while_changing<A: Family>(prefixes: &[Prefix<A>]) {
+fn look_up_while_changing<A: AddressFamily>(prefixes: &[Prefix<A>]) {
     let readers = Arc::new(Readers::new());
     let fib = Fib::<A>::with_readers(Arc::clone(&readers)).unwrap();
     let keys: Vec<A> = prefixes.iter().map(|prefix| prefix.last()).collect();
@@ -85,7 +85,7 @@ fn ipv6() {
 }
 
 /// Those prefixes of which none is within another.
-fn distinct<A: Family>(mut prefixes: Vec<Prefix<A>>) -> Vec<Prefix<A>> {
+fn distinct<A: AddressFamily>(mut prefixes: Vec<Prefix<A>>) -> Vec<Prefix<A>> {
     prefixes.sort_unstable();
     prefixes.dedup_by(|later, earlier| earlier.covers(*later));
     prefixes

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellows_fib::{Address, Family, Fib, NO_ROUTE, Prefix, Route};
+use bellows_fib::{Address, AddressFamily, Fib, NO_ROUTE, Prefix, Route};
 use bellows_shared::{Breath, Readers};
 use proptest::prelude::*;
 
@@ -14,13 +14,13 @@ unsafe impl Breath for Call {}
 
 /// A change of a route.
 #[derive(Clone, Debug)]
-enum Change<A: Family> {
+enum Change<A: AddressFamily> {
     Insert(Prefix<A>, Route),
     Remove(Prefix<A>, Option<u32>),
 }
 
 /// Addresses that are near to one another, so that prefixes nest.
-trait Near: Family {
+trait Near: AddressFamily {
     fn near(seed: u64) -> Self;
     fn length(seed: u64) -> u8;
 }
@@ -66,7 +66,7 @@ fn changes<A: Near>() -> impl Strategy<Value = Vec<Vec<Change<A>>>> {
 /// The routes by prefix and metric.
 type Model<A> = BTreeMap<(Prefix<A>, u32), u32>;
 
-fn expected<A: Family>(model: &Model<A>, key: A) -> u32 {
+fn expected<A: AddressFamily>(model: &Model<A>, key: A) -> u32 {
     let covering = model.iter().filter(|((prefix, _), _)| prefix.contains(key));
     covering
         .max_by_key(|((prefix, metric), _)| (prefix.length(), u32::MAX - metric))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route};
+use bellows_fib::{AddressFamily, Fib, NO_ROUTE, Prefix, Rib, Route};
 use bellows_shared::{Breath, Readers};
 use fastrand::Rng;
 use flate2::read::GzDecoder;
@@ -21,7 +21,7 @@ struct Call;
 unsafe impl Breath for Call {}
 
 /// An address of the table.
-trait Real: Family {
+trait Real: AddressFamily {
     /// A random address.
     fn random(random: &mut Rng, within: RangeInclusive<Self>) -> Self;
 

@@ -31,7 +31,7 @@ pub struct Block {
     /// The steps.
     pub steps: Vec<Step>,
     /// The end.
-    pub end: End,
+    pub end: BlockEnd,
     /// The part of the expression that it decides: bytes of its text.
     pub part: Range<usize>,
 }
@@ -119,7 +119,7 @@ pub enum Operation {
 
 /// How two operands are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Comparison {
+pub enum ComparisonOperator {
     /// Whether they are equal.
     Equal,
     /// Whether the left one is greater.
@@ -132,11 +132,11 @@ pub enum Comparison {
 
 /// The end of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum BlockEnd {
     /// Goes on with one of two blocks.
     Branch {
         /// The comparison.
-        comparison: Comparison,
+        comparison: ComparisonOperator,
         /// The left operand.
         left: Operand,
         /// The right operand.
@@ -220,22 +220,22 @@ impl fmt::Display for Step {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for BlockEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Branch { comparison, left, right, yes, no } => {
+            BlockEnd::Branch { comparison, left, right, yes, no } => {
                 match comparison {
-                    Comparison::Equal => write!(f, "if {left} == {right}")?,
-                    Comparison::Greater => write!(f, "if {left} > {right}")?,
-                    Comparison::GreaterOrEqual => write!(f, "if {left} >= {right}")?,
-                    Comparison::AnyBit => write!(f, "if {left} & {right} != 0")?,
+                    ComparisonOperator::Equal => write!(f, "if {left} == {right}")?,
+                    ComparisonOperator::Greater => write!(f, "if {left} > {right}")?,
+                    ComparisonOperator::GreaterOrEqual => write!(f, "if {left} >= {right}")?,
+                    ComparisonOperator::AnyBit => write!(f, "if {left} & {right} != 0")?,
                 }
                 write!(f, ": {yes}, else {no}")
             }
-            End::Goto(to) => write!(f, "go to {to}"),
-            End::Again(to) => write!(f, "again from {to}"),
-            End::Accept => f.write_str("match"),
-            End::Reject => f.write_str("no match"),
+            BlockEnd::Goto(to) => write!(f, "go to {to}"),
+            BlockEnd::Again(to) => write!(f, "again from {to}"),
+            BlockEnd::Accept => f.write_str("match"),
+            BlockEnd::Reject => f.write_str("no match"),
         }
     }
 }

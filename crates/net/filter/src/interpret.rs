@@ -1,6 +1,6 @@
 //! Runs a graph step by step: slow, portable and obvious, so that it tells whether faster code is right.
 
-use crate::graph::{BlockIndex, Comparison, End, Graph, MAX_ROUNDS, Operand, Operation, Register, Step, Value, Width};
+use crate::graph::{BlockIndex, ComparisonOperator, BlockEnd, Graph, MAX_ROUNDS, Operand, Operation, Register, Step, Value, Width};
 
 /// The bytes of a packet that were captured, and its length on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +36,20 @@ pub(crate) fn run(graph: &Graph, packet: PacketView<'_>) -> Option<bool> {
             *registers.get_mut(usize::from(target.0))? = value;
         }
         match block.end {
-            End::Branch { comparison, left, right, yes, no } => {
+            BlockEnd::Branch { comparison, left, right, yes, no } => {
                 let holds = comparison.holds(operand(left, &registers)?, operand(right, &registers)?);
                 next = if holds { yes } else { no };
             }
-            End::Goto(block) => next = block,
-            End::Again(block) => {
+            BlockEnd::Goto(block) => next = block,
+            BlockEnd::Again(block) => {
                 rounds += 1;
                 if rounds > MAX_ROUNDS {
                     return None;
                 }
                 next = block;
             }
-            End::Accept => return Some(true),
-            End::Reject => return Some(false),
+            BlockEnd::Accept => return Some(true),
+            BlockEnd::Reject => return Some(false),
         }
     }
 }
@@ -114,14 +114,14 @@ impl Operation {
     }
 }
 
-impl Comparison {
+impl ComparisonOperator {
     /// Whether it holds.
     pub fn holds(self, left: u32, right: u32) -> bool {
         match self {
-            Comparison::Equal => left == right,
-            Comparison::Greater => left > right,
-            Comparison::GreaterOrEqual => left >= right,
-            Comparison::AnyBit => left & right != 0,
+            ComparisonOperator::Equal => left == right,
+            ComparisonOperator::Greater => left > right,
+            ComparisonOperator::GreaterOrEqual => left >= right,
+            ComparisonOperator::AnyBit => left & right != 0,
         }
     }
 }
@@ -185,13 +185,13 @@ impl Graph {
                 }
             }
             match block.end {
-                End::Branch { left, right, yes, no, .. } => {
+                BlockEnd::Branch { left, right, yes, no, .. } => {
                     known(left).and_then(|()| known(right))?;
                     forward(yes).and_then(|()| forward(no))?;
                 }
-                End::Goto(to) => forward(to)?,
-                End::Again(to) if to > from => return Err(Invalid::Edge { from, to }),
-                End::Again(_) | End::Accept | End::Reject => {}
+                BlockEnd::Goto(to) => forward(to)?,
+                BlockEnd::Again(to) if to > from => return Err(Invalid::Edge { from, to }),
+                BlockEnd::Again(_) | BlockEnd::Accept | BlockEnd::Reject => {}
             }
         }
         Ok(())
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::graph::Block;
 
-    fn block(steps: Vec<Step>, end: End) -> Block {
+    fn block(steps: Vec<Step>, end: BlockEnd) -> Block {
         Block { steps, end, part: 0..0 }
     }
 
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_load_outside_rejects_also_where_the_rest_accepts() {
         let load = |base, offset| step(0, Value::Load { width: Width::Half, base, offset });
-        let accepts = |steps| graph(vec![block(steps, End::Accept)]);
+        let accepts = |steps| graph(vec![block(steps, BlockEnd::Accept)]);
         let packet = PacketView::whole(&[1, 2, 3]);
         assert!(matches(&accepts(vec![load(None, 1)]), packet));
         assert!(!matches(&accepts(vec![load(None, 2)]), packet));
@@ -234,8 +234,8 @@ mod tests {
     fn a_division_by_zero_rejects() {
         for operation in [Operation::Divide, Operation::Remainder] {
             let by = |right| step(0, Value::Binary { operation, left: A, right: Operand::Constant(right) });
-            assert!(matches(&graph(vec![block(vec![by(1)], End::Accept)]), PacketView::whole(&[])));
-            assert!(!matches(&graph(vec![block(vec![by(0)], End::Accept)]), PacketView::whole(&[])));
+            assert!(matches(&graph(vec![block(vec![by(1)], BlockEnd::Accept)]), PacketView::whole(&[])));
+            assert!(!matches(&graph(vec![block(vec![by(0)], BlockEnd::Accept)]), PacketView::whole(&[])));
         }
         assert_eq!(Operation::ShiftLeft.apply(1, 32), Some(0));
         assert_eq!(Operation::ShiftRight.apply(u32::MAX, 32), Some(0));
@@ -245,14 +245,14 @@ mod tests {
     fn a_loop_ends() {
         let add = step(0, Value::Binary { operation: Operation::Add, left: A, right: Operand::Constant(1) });
         let until = |rounds| {
-            let branch = End::Branch {
-                comparison: Comparison::GreaterOrEqual,
+            let branch = BlockEnd::Branch {
+                comparison: ComparisonOperator::GreaterOrEqual,
                 left: A,
                 right: Operand::Constant(rounds),
                 yes: 2,
                 no: 1,
             };
-            graph(vec![block(vec![add.clone()], branch), block(vec![], End::Again(0)), block(vec![], End::Accept)])
+            graph(vec![block(vec![add.clone()], branch), block(vec![], BlockEnd::Again(0)), block(vec![], BlockEnd::Accept)])
         };
         assert!(matches(&until(MAX_ROUNDS + 1), PacketView::whole(&[])));
         assert!(!matches(&until(MAX_ROUNDS + 2), PacketView::whole(&[])));
@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn the_length_is_that_on_the_wire() {
         let longer =
-            End::Branch { comparison: Comparison::Greater, left: A, right: Operand::Constant(99), yes: 1, no: 2 };
+            BlockEnd::Branch { comparison: ComparisonOperator::Greater, left: A, right: Operand::Constant(99), yes: 1, no: 2 };
         let graph = graph(vec![
             block(vec![step(0, Value::Length)], longer),
-            block(vec![], End::Accept),
-            block(vec![], End::Reject),
+            block(vec![], BlockEnd::Accept),
+            block(vec![], BlockEnd::Reject),
         ]);
         assert!(matches(&graph, PacketView { bytes: &[0; 4], wire_length: 100 }));
         assert!(!matches(&graph, PacketView { bytes: &[0; 4], wire_length: 99 }));

@@ -273,7 +273,7 @@ pub(crate) fn cut(text: &str) -> Result<Vec<Piece>, Mistake> {
 
 /// The candidates for a piece, by their length. The first of the longest wins.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum TokenCandidates {
     Sign(Sign),
     And,
     Or,
@@ -290,7 +290,7 @@ enum Kind {
 
 fn next(text: &str, at: usize) -> Result<Piece2, Mistake> {
     let rest = &text.as_bytes()[at..];
-    let mut best: Option<(Kind, usize)> = None;
+    let mut best: Option<(TokenCandidates, usize)> = None;
     let mut offer = |kind, length: Option<usize>| {
         if let Some(length) = length
             && length > 0
@@ -301,14 +301,14 @@ fn next(text: &str, at: usize) -> Result<Piece2, Mistake> {
     };
     let (sign, length) = sign(rest);
     offer(sign, length);
-    offer(Kind::Arcnet, arcnet(rest));
-    offer(Kind::Mac, mac(rest));
-    offer(Kind::Number, number(rest));
-    offer(Kind::Ipv4, ipv4(rest));
-    offer(Kind::Ipv6, ipv6(rest));
-    offer(Kind::BrokenMac, broken_mac(rest));
-    offer(Kind::Word, word(rest));
-    offer(Kind::Escaped, escaped(rest));
+    offer(TokenCandidates::Arcnet, arcnet(rest));
+    offer(TokenCandidates::Mac, mac(rest));
+    offer(TokenCandidates::Number, number(rest));
+    offer(TokenCandidates::Ipv4, ipv4(rest));
+    offer(TokenCandidates::Ipv6, ipv6(rest));
+    offer(TokenCandidates::BrokenMac, broken_mac(rest));
+    offer(TokenCandidates::Word, word(rest));
+    offer(TokenCandidates::Escaped, escaped(rest));
     let Some((kind, length)) = best else {
         let character = text[at..].chars().next().unwrap_or_default();
         return Err(Mistake::new(
@@ -320,30 +320,30 @@ fn next(text: &str, at: usize) -> Result<Piece2, Mistake> {
     let piece = &text[at..at + length];
     let range = at..at + length;
     let token = match kind {
-        Kind::Sign(sign) => Token::Sign(sign),
-        Kind::And => Token::Keyword(Keyword::And),
-        Kind::Or => Token::Keyword(Keyword::Or),
-        Kind::Not => Token::Keyword(Keyword::Not),
-        Kind::Arcnet => Token::Arcnet,
-        Kind::Mac => Token::Mac(piece.to_owned()),
-        Kind::Number => Token::Number(number_value(piece, range)?),
-        Kind::Ipv4 => Token::Ipv4(piece.to_owned()),
-        Kind::Ipv6 => Token::Ipv6(piece.to_owned()),
-        Kind::BrokenMac => {
+        TokenCandidates::Sign(sign) => Token::Sign(sign),
+        TokenCandidates::And => Token::Keyword(Keyword::And),
+        TokenCandidates::Or => Token::Keyword(Keyword::Or),
+        TokenCandidates::Not => Token::Keyword(Keyword::Not),
+        TokenCandidates::Arcnet => Token::Arcnet,
+        TokenCandidates::Mac => Token::Mac(piece.to_owned()),
+        TokenCandidates::Number => Token::Number(number_value(piece, range)?),
+        TokenCandidates::Ipv4 => Token::Ipv4(piece.to_owned()),
+        TokenCandidates::Ipv6 => Token::Ipv6(piece.to_owned()),
+        TokenCandidates::BrokenMac => {
             return Err(Mistake::new(
                 range,
                 format!("`{piece}` is not an Ethernet address"),
                 "it has six bytes: 00:1b:21:0a:0b:0c; an IPv6 address has eight groups, or `::`",
             ));
         }
-        Kind::Word => match keyword(piece) {
+        TokenCandidates::Word => match keyword(piece) {
             Some(keyword) => Token::Keyword(keyword),
             None => match NUMBERS.iter().find(|(name, _)| *name == piece) {
                 Some(&(_, number)) => Token::Number(number),
                 None => Token::Name(piece.to_owned()),
             },
         },
-        Kind::Escaped => Token::Name(piece[1..].to_owned()),
+        TokenCandidates::Escaped => Token::Name(piece[1..].to_owned()),
     };
     Ok((token, length))
 }
@@ -351,16 +351,16 @@ fn next(text: &str, at: usize) -> Result<Piece2, Mistake> {
 /// A piece and its length.
 type Piece2 = (Token, usize);
 
-fn sign(rest: &[u8]) -> (Kind, Option<usize>) {
+fn sign(rest: &[u8]) -> (TokenCandidates, Option<usize>) {
     let two = match rest.get(..2) {
-        Some(b"&&") => Some(Kind::And),
-        Some(b"||") => Some(Kind::Or),
-        Some(b">=") => Some(Kind::Sign(Sign::GreaterOrEqual)),
-        Some(b"<=") => Some(Kind::Sign(Sign::LessOrEqual)),
-        Some(b"!=") => Some(Kind::Sign(Sign::NotEqual)),
-        Some(b"==") => Some(Kind::Sign(Sign::Equal)),
-        Some(b"<<") => Some(Kind::Sign(Sign::ShiftLeft)),
-        Some(b">>") => Some(Kind::Sign(Sign::ShiftRight)),
+        Some(b"&&") => Some(TokenCandidates::And),
+        Some(b"||") => Some(TokenCandidates::Or),
+        Some(b">=") => Some(TokenCandidates::Sign(Sign::GreaterOrEqual)),
+        Some(b"<=") => Some(TokenCandidates::Sign(Sign::LessOrEqual)),
+        Some(b"!=") => Some(TokenCandidates::Sign(Sign::NotEqual)),
+        Some(b"==") => Some(TokenCandidates::Sign(Sign::Equal)),
+        Some(b"<<") => Some(TokenCandidates::Sign(Sign::ShiftLeft)),
+        Some(b">>") => Some(TokenCandidates::Sign(Sign::ShiftRight)),
         _ => None,
     };
     if let Some(kind) = two {
@@ -375,7 +375,7 @@ fn sign(rest: &[u8]) -> (Kind, Option<usize>) {
         Some(b':') => Sign::Colon,
         Some(b'[') => Sign::OpenBracket,
         Some(b']') => Sign::CloseBracket,
-        Some(b'!') => return (Kind::Not, Some(1)),
+        Some(b'!') => return (TokenCandidates::Not, Some(1)),
         Some(b'<') => Sign::Less,
         Some(b'>') => Sign::Greater,
         Some(b'(') => Sign::Open,
@@ -384,9 +384,9 @@ fn sign(rest: &[u8]) -> (Kind, Option<usize>) {
         Some(b'|') => Sign::Bar,
         Some(b'^') => Sign::Caret,
         Some(b'=') => Sign::Equal,
-        _ => return (Kind::Word, None),
+        _ => return (TokenCandidates::Word, None),
     };
-    (Kind::Sign(sign), Some(1))
+    (TokenCandidates::Sign(sign), Some(1))
 }
 
 /// Number of hexadecimal digits at the start.

@@ -13,11 +13,11 @@ use crate::native::{
     Native,
     call::{self, Packets, Verdicts},
 };
-use crate::plan::{Mode, Part, Plan, PlanError};
+use crate::plan::{DecisionMode, ExpressionPart, Plan, PlanError};
 
 /// How filters are compiled.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct ProgramOptions {
     /// Leaves everything to the interpreter.
     pub interpret: bool,
     /// Puts code where `perf` looks it up in its map, which interrupts other threads once.
@@ -96,25 +96,25 @@ impl Program {
     /// # Errors
     /// The graph is not [valid](Graph::check).
     pub fn new(graph: &Graph) -> Result<Program, PlanError> {
-        Program::with(&[graph], Mode::First, Options::default())
+        Program::with(&[graph], DecisionMode::First, ProgramOptions::default())
     }
 
     /// Several filters in one pass: the first one that matches, or all of them.
     ///
     /// # Errors
     /// A graph is not [valid](Graph::check), or there are more than [`MAX_FILTERS`](crate::plan::MAX_FILTERS).
-    pub fn with(graphs: &[&Graph], mode: Mode, options: Options) -> Result<Program, PlanError> {
+    pub fn with(graphs: &[&Graph], mode: DecisionMode, options: ProgramOptions) -> Result<Program, PlanError> {
         let plan = Plan::of(graphs, mode)?;
         Ok(Program::of_plan(plan, options))
     }
 
     /// The first filter that matches, behind a guard: see [`Plan::guarded`].
-    pub(crate) fn guarded(graphs: &[&Graph], options: Options) -> Result<Program, PlanError> {
+    pub(crate) fn guarded(graphs: &[&Graph], options: ProgramOptions) -> Result<Program, PlanError> {
         Ok(Program::of_plan(Plan::guarded(graphs)?, options))
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn of_plan(plan: Plan, options: Options) -> Program {
+    fn of_plan(plan: Plan, options: ProgramOptions) -> Program {
         if options.interpret {
             return Program { plan, native: None, fallback: Some("the interpreter was asked for".to_owned()) };
         }
@@ -125,7 +125,7 @@ impl Program {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn of_plan(plan: Plan, _: Options) -> Program {
+    fn of_plan(plan: Plan, _: ProgramOptions) -> Program {
         Program { plan, fallback: Some("the machine is not an x86-64".to_owned()) }
     }
 
@@ -228,15 +228,15 @@ impl Program {
             let (bytes, wire) = (Packets::Slice(packet.bytes), &[packet.wire_length]);
             let (mut sets, mut numbers) = ([0], [0]);
             let first = match (self.plan.mode, self.plan.filters) {
-                (Mode::All, _) => {
+                (DecisionMode::All, _) => {
                     call::run(native, &self.plan, bytes, Verdicts::Sets(&mut sets), wire);
                     return crate::plan::Verdict { first: None, all: sets[0] };
                 }
-                (Mode::First, 1) => {
+                (DecisionMode::First, 1) => {
                     call::run(native, &self.plan, bytes, Verdicts::Bits(&mut sets), wire);
                     (sets[0] == 1).then_some(0)
                 }
-                (Mode::First, filters) => {
+                (DecisionMode::First, filters) => {
                     call::run(native, &self.plan, bytes, Verdicts::Numbers(&mut numbers), wire);
                     Some(u32::from(numbers[0])).filter(|&number| (number as usize) < filters)
                 }
@@ -263,18 +263,18 @@ impl Program {
             let of_first =
                 |first: Option<u32>| crate::plan::Verdict { first, all: first.map_or(0, |first| 1 << first) };
             return match (self.plan.mode, self.plan.filters) {
-                (Mode::All, _) => {
+                (DecisionMode::All, _) => {
                     let mut sets = vec![0; packets.len()];
                     run(Verdicts::Sets(&mut sets));
                     sets.into_iter().map(|all| crate::plan::Verdict { first: None, all }).collect()
                 }
-                (Mode::First, 1) => {
+                (DecisionMode::First, 1) => {
                     // What was there before must not count.
                     let mut matches = Matches { words: [u64::MAX; WORDS], packets: packets.len() };
                     run(Verdicts::Bits(&mut matches.words));
                     (0..packets.len()).map(|packet| of_first(matches.contains(packet).then_some(0))).collect()
                 }
-                (Mode::First, filters) => {
+                (DecisionMode::First, filters) => {
                     let mut numbers = vec![0; packets.len()];
                     run(Verdicts::Numbers(&mut numbers));
                     let known = |number: u16| Some(u32::from(number)).filter(|&number| (number as usize) < filters);
@@ -292,7 +292,7 @@ impl Program {
     }
 
     /// The machine code, instruction by instruction; empty without. `name` names parts of the expressions.
-    pub fn listing(&self, name: impl Fn(&Part) -> String) -> Vec<CodeLine> {
+    pub fn listing(&self, name: impl Fn(&ExpressionPart) -> String) -> Vec<CodeLine> {
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &self.native {
             return native.listing(name);
@@ -302,7 +302,7 @@ impl Program {
     }
 
     /// The sections of the machine code, for `perf`, with names from `name`.
-    pub fn symbols(&self, name: impl Fn(&Part) -> String) -> Vec<Symbol> {
+    pub fn symbols(&self, name: impl Fn(&ExpressionPart) -> String) -> Vec<Symbol> {
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &self.native {
             return native.symbols(name);
@@ -350,21 +350,21 @@ fn view<'a>(packet: &'a Packet, lengths: &[u32], index: usize) -> PacketView<'a>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Block, Comparison, End, Operand, Register, Step, Value, Width};
+    use crate::graph::{Block, ComparisonOperator, BlockEnd, Operand, Register, Step, Value, Width};
 
     /// Packets whose first byte is this number.
     fn first_byte(number: u32) -> Graph {
         let load = Value::Load { width: Width::Byte, base: None, offset: 0 };
         let steps = vec![Step { target: Register(0), value: load }];
-        let end = End::Branch {
-            comparison: Comparison::Equal,
+        let end = BlockEnd::Branch {
+            comparison: ComparisonOperator::Equal,
             left: Operand::Register(Register(0)),
             right: Operand::Constant(number),
             yes: 1,
             no: 2,
         };
         let block = |steps, end| Block { steps, end, part: 0..4 };
-        let blocks = vec![block(steps, end), block(vec![], End::Accept), block(vec![], End::Reject)];
+        let blocks = vec![block(steps, end), block(vec![], BlockEnd::Accept), block(vec![], BlockEnd::Reject)];
         Graph { blocks, registers: 1 }
     }
 
@@ -375,9 +375,9 @@ mod tests {
         let graphs = [first_byte(1), first_byte(2)];
         let both: Vec<&Graph> = graphs.iter().collect();
         for interpret in [false, true] {
-            let options = Options { interpret, ..Options::default() };
-            let one = Program::with(&both[..1], Mode::First, options).unwrap();
-            let [first, all] = [Mode::First, Mode::All].map(|mode| Program::with(&both, mode, options).unwrap());
+            let options = ProgramOptions { interpret, ..ProgramOptions::default() };
+            let one = Program::with(&both[..1], DecisionMode::First, options).unwrap();
+            let [first, all] = [DecisionMode::First, DecisionMode::All].map(|mode| Program::with(&both, mode, options).unwrap());
             let mut matches = Matches::default();
             for count in [0, 1, 63, 64, 65, 128, 129, 200] {
                 let packets = &packets[..count];
@@ -404,7 +404,7 @@ mod tests {
         if program.fallback().is_some() {
             return;
         }
-        let name = |part: &Part| format!("bytes {}..{}", part.text.start, part.text.end);
+        let name = |part: &ExpressionPart| format!("bytes {}..{}", part.text.start, part.text.end);
         let labels: Vec<String> = program.listing(name).into_iter().filter_map(|line| line.label).collect();
         assert_eq!(labels.first().map(String::as_str), Some("entry"));
         assert!(labels.contains(&"bytes 0..4".to_owned()) && labels.contains(&"verdict".to_owned()), "{labels:?}");

@@ -434,7 +434,7 @@ fn any_test() -> impl Strategy<Value = Test> {
 fn compile(rules: &[String]) -> AccessList {
     let parse = |text: &String| Expressed::parse(text, &SystemNames).unwrap_or_else(|error| panic!("{text}: {error}"));
     let rules: Vec<Expressed> = rules.iter().map(parse).collect();
-    AccessList::compile(&rules, program::Options::default()).unwrap()
+    AccessList::compile(&rules, program::ProgramOptions::default()).unwrap()
 }
 
 /// The decision of a vector, and that of a close look, on each packet.

@@ -53,7 +53,7 @@ const INCOMPLETE_OTHER: u64 = 4;
 /// What an adjacency is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum AdjacencyKind {
     /// Nothing: the index is free.
     Unused = 0,
     /// A neighbour whose link-layer address is known.
@@ -68,7 +68,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adjacency {
     /// What it is for.
-    pub kind: Kind,
+    pub kind: AdjacencyKind,
     /// The number of the interface.
     pub interface: u16,
     /// The longest IP packet that the link carries, bytes.
@@ -92,26 +92,26 @@ impl Adjacency {
 
 /// The part of an adjacency that says whether and how packets are sent. Hot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape(u64);
+pub struct AdjacencyState(u64);
 
-impl Shape {
+impl AdjacencyState {
     /// That of an adjacency which is being replaced is the one of an unused one.
     #[inline(always)]
-    pub fn of(seen: Seen) -> Shape {
-        Shape(if seen.is_changing() { 0 } else { seen.value() })
+    pub fn of(seen: Seen) -> AdjacencyState {
+        AdjacencyState(if seen.is_changing() { 0 } else { seen.value() })
     }
 
     /// Whether the neighbour's link-layer address is known, and the header is one of Ethernet without tags.
     #[inline(always)]
     pub fn is_usual(self) -> bool {
         const MASK: u64 = 0xff << LENGTH_SHIFT | ((1 << KIND_BITS) - 1);
-        self.0 & MASK == 14 << LENGTH_SHIFT | Kind::Complete as u64
+        self.0 & MASK == 14 << LENGTH_SHIFT | AdjacencyKind::Complete as u64
     }
 
     /// Whether the neighbour's link-layer address is known.
     #[inline(always)]
     pub fn is_complete(self) -> bool {
-        self.code() == Kind::Complete as u64
+        self.code() == AdjacencyKind::Complete as u64
     }
 
     #[inline(always)]
@@ -122,19 +122,19 @@ impl Shape {
     /// Whether there is such an adjacency at all.
     #[inline(always)]
     pub fn is_used(self) -> bool {
-        self.code() != Kind::Unused as u64
+        self.code() != AdjacencyKind::Unused as u64
     }
 
     /// Whether the link-layer address of a neighbour with an address of the packets' family is not known.
     #[inline(always)]
     pub fn is_unresolved(self) -> bool {
-        (self.code() == Kind::Incomplete as u64) | self.is_glean()
+        (self.code() == AdjacencyKind::Incomplete as u64) | self.is_glean()
     }
 
     /// Whether the neighbour is the packet's destination.
     #[inline(always)]
     pub fn is_glean(self) -> bool {
-        self.code() == Kind::Glean as u64
+        self.code() == AdjacencyKind::Glean as u64
     }
 
     /// The number of the interface.
@@ -155,12 +155,12 @@ impl Shape {
         (self.0 >> LENGTH_SHIFT) as u8
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> AdjacencyKind {
         match self.code() {
-            1 => Kind::Complete,
-            2 | INCOMPLETE_OTHER => Kind::Incomplete,
-            3 => Kind::Glean,
-            _ => Kind::Unused,
+            1 => AdjacencyKind::Complete,
+            2 | INCOMPLETE_OTHER => AdjacencyKind::Incomplete,
+            3 => AdjacencyKind::Glean,
+            _ => AdjacencyKind::Unused,
         }
     }
 }
@@ -280,7 +280,7 @@ impl Adjacencies {
     pub fn remove(&self, index: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let unused =
-            Adjacency { kind: Kind::Unused, interface: 0, mtu: 0, length: 0, header: [0; MAX_HEADER], next_hop: None };
+            Adjacency { kind: AdjacencyKind::Unused, interface: 0, mtu: 0, length: 0, header: [0; MAX_HEADER], next_hop: None };
         self.write(index, &unused);
         state.returned.push_back((index, clock::now()));
     }
@@ -290,7 +290,7 @@ impl Adjacencies {
         let Some(line) = self.lines.get(index as usize) else { return };
         let is_other = adjacency.next_hop.is_some_and(|next| IpFamily::of(next) != adjacency.packets());
         let code = match adjacency.kind {
-            Kind::Incomplete if is_other => INCOMPLETE_OTHER,
+            AdjacencyKind::Incomplete if is_other => INCOMPLETE_OTHER,
             kind => kind as u64,
         };
         let shape = code
@@ -318,7 +318,7 @@ impl Adjacencies {
                 std::hint::spin_loop();
                 continue;
             };
-            let shape = Shape(seen.value());
+            let shape = AdjacencyState(seen.value());
             let [first, _, second, third, low, high, family] = words;
             let mut header = [0; MAX_HEADER];
             let (chunks, _) = header.as_chunks_mut::<8>();
@@ -330,24 +330,24 @@ impl Adjacencies {
                 _ => None,
             };
             let (kind, interface, mtu, length) = (shape.kind(), shape.interface(), shape.mtu(), shape.length());
-            return (kind != Kind::Unused).then_some(Adjacency { kind, interface, mtu, length, header, next_hop });
+            return (kind != AdjacencyKind::Unused).then_some(Adjacency { kind, interface, mtu, length, header, next_hop });
         }
     }
 
     /// The shape of an adjacency, or that of an unused one if there is no such index. Hot.
     #[inline(always)]
-    pub fn shape(&self, index: u32) -> Shape {
-        self.lines.get(index as usize).map_or(Shape(0), |line| Shape::of(line.head.load()))
+    pub fn shape(&self, index: u32) -> AdjacencyState {
+        self.lines.get(index as usize).map_or(AdjacencyState(0), |line| AdjacencyState::of(line.head.load()))
     }
 
     /// Bytes 0 to 8 and 6 to 14 of an adjacency's header, in memory order, and its shape now: they belong together if that
     /// is complete. Hot.
     #[inline(always)]
-    pub fn header(&self, index: u32) -> ([u64; 2], Shape) {
-        let Some(line) = self.lines.get(index as usize) else { return ([0; 2], Shape(0)) };
+    pub fn header(&self, index: u32) -> ([u64; 2], AdjacencyState) {
+        let Some(line) = self.lines.get(index as usize) else { return ([0; 2], AdjacencyState(0)) };
         let seen = line.head.load();
         let words = line.head.read::<WORDS, 2>(seen, &line.words);
-        words.map_or(([0; 2], Shape(0)), |words| (words, Shape::of(seen)))
+        words.map_or(([0; 2], AdjacencyState(0)), |words| (words, AdjacencyState::of(seen)))
     }
 
     /// The same for loops, which keep it in registers.
@@ -392,7 +392,7 @@ mod tests {
         let mut header = [0; MAX_HEADER];
         header.as_chunks_mut::<2>().0.fill(number.to_be_bytes());
         Adjacency {
-            kind: Kind::Complete,
+            kind: AdjacencyKind::Complete,
             interface: number & 0xfff,
             mtu: number,
             length: 14,
@@ -404,8 +404,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let table = Adjacencies::new(4);
-        let v6 = Adjacency { next_hop: Some("2001:db8::1".parse().unwrap()), kind: Kind::Incomplete, ..numbered(7) };
-        let glean = Adjacency { next_hop: None, kind: Kind::Glean, ..numbered(8) };
+        let v6 = Adjacency { next_hop: Some("2001:db8::1".parse().unwrap()), kind: AdjacencyKind::Incomplete, ..numbered(7) };
+        let glean = Adjacency { next_hop: None, kind: AdjacencyKind::Glean, ..numbered(8) };
         let wanted = [numbered(0xfffe), v6, glean];
         let indices = wanted.map(|adjacency| table.add(&adjacency).unwrap());
         assert_eq!(indices.map(|index| table.get(index).unwrap()), wanted);

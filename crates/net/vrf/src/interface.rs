@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bellows_wire::{EtherType, MacAddr};
 
-use crate::adjacency::{Adjacency, Kind, MAX_HEADER};
+use crate::adjacency::{Adjacency, AdjacencyKind, MAX_HEADER};
 use crate::family::IpFamily;
 use crate::route::IpPrefix;
 
@@ -92,14 +92,14 @@ impl Interface {
     /// The adjacency of a neighbour on the link for packets of a family, by its Ethernet address if that is known.
     pub fn neighbour(&self, number: u16, next_hop: IpAddr, mac: Option<MacAddr>, packets: IpFamily) -> Adjacency {
         let (header, length) = self.header(mac.unwrap_or_default(), packets.ether_type());
-        let kind = if mac.is_some() { Kind::Complete } else { Kind::Incomplete };
+        let kind = if mac.is_some() { AdjacencyKind::Complete } else { AdjacencyKind::Incomplete };
         Adjacency { kind, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: Some(next_hop) }
     }
 
     /// The adjacency of all neighbours on the link that have none of their own.
     pub fn glean(&self, number: u16) -> Adjacency {
         let (header, length) = self.header(MacAddr::default(), EtherType::IPV4);
-        Adjacency { kind: Kind::Glean, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: None }
+        Adjacency { kind: AdjacencyKind::Glean, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: None }
     }
 }
 

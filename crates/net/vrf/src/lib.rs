@@ -42,6 +42,6 @@ pub use reserved::Reserved;
 pub use route::RouteSpec;
 pub use tag::Tag;
 pub use vrf::{
-    Batch, Done, IfExists, Inherited, Listed, Match, RouteFilter, Staged, Statistics, Swapped, Target, Vrf, VrfChanges,
+    CommandBatch, Done, IfExists, Inherited, Listed, Match, RouteFilter, Staged, Statistics, Swapped, RouteTarget, Vrf, VrfChanges,
     VrfError, Way,
 };

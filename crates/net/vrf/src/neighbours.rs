@@ -13,7 +13,7 @@ use bellows_wire::MacAddr;
 
 use self::room::{Class, Newcomer, Room};
 pub use crate::outline::NeighbourKey;
-use crate::outline::{Counts, Outline};
+use crate::outline::{HashCounts, Outline};
 
 /// How long neighbours are waited for, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ const STAY_NS: u64 = 10_000_000_000;
 const STUCK_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct NeighbourEntry {
     state: NeighbourState,
     mac: Option<MacAddr>,
     /// Questions since the last answer.
@@ -201,7 +201,7 @@ impl fmt::Debug for Stays {
 #[derive(Debug)]
 pub struct Neighbours {
     limits: NeighbourLimits,
-    entries: HashMap<NeighbourKey, Entry>,
+    entries: HashMap<NeighbourKey, NeighbourEntry>,
     deadlines: BTreeSet<(u64, NeighbourKey)>,
     /// The room that those take which are not watched.
     room: Room,
@@ -270,9 +270,9 @@ impl Neighbours {
     #[inline]
     pub fn glance(&self, key: NeighbourKey, need: Need, origin: u16, now: u64) -> Glance {
         match self.outline.counts(key) {
-            Counts { all: 0, .. } if self.has_no_room(key.0, need, origin, now) => Glance::Full,
-            Counts { all: 0 | u8::MAX, .. } => Glance::Open,
-            Counts { all, awaited } if all == awaited => Glance::Awaited,
+            HashCounts { all: 0, .. } if self.has_no_room(key.0, need, origin, now) => Glance::Full,
+            HashCounts { all: 0 | u8::MAX, .. } => Glance::Open,
+            HashCounts { all, awaited } if all == awaited => Glance::Awaited,
             _ => Glance::Open,
         }
     }
@@ -339,7 +339,7 @@ impl Neighbours {
             return false;
         }
         let may_go = |key: NeighbourKey, stays_for_a_time: bool| {
-            let is_old = |entry: &Entry| entry.filed.since.saturating_add(STAY_NS) <= self.now;
+            let is_old = |entry: &NeighbourEntry| entry.filed.since.saturating_add(STAY_NS) <= self.now;
             (!stays_for_a_time || self.entries.get(&key).is_some_and(is_old)) && !(self.stays.0)(key)
         };
         let Some(other) = self.room.gives_way(interface, self.share(), newcomer, may_go) else {
@@ -385,7 +385,7 @@ impl Neighbours {
         let state = NeighbourState::Permanent;
         let filed = self.filed();
         let permanent =
-            Entry { state, mac: Some(mac), asked: 0, deadline: u64::MAX, is_awaited: false, class: None, filed };
+            NeighbourEntry { state, mac: Some(mac), asked: 0, deadline: u64::MAX, is_awaited: false, class: None, filed };
         self.entries.insert(key, permanent);
         self.file(key);
         self.by_state[state as usize] += 1;
@@ -396,7 +396,7 @@ impl Neighbours {
     /// there. Returns whether it did: not without room, and not in place of one that is known here. One that has failed
     /// is watched.
     pub fn adopt(&mut self, key: NeighbourKey, from: &Neighbours, known: NeighbourKey, now: u64) -> bool {
-        let Some(&Entry { state, mac, asked, deadline, filed, .. }) = from.entries.get(&known) else { return false };
+        let Some(&NeighbourEntry { state, mac, asked, deadline, filed, .. }) = from.entries.get(&known) else { return false };
         if self.entries.contains_key(&key) {
             return false;
         }
@@ -436,13 +436,13 @@ impl Neighbours {
         // A flood of packets to strangers finds no room, and needs no look-up.
         let known = if self.may_know(key) { self.entries.get(&key).copied() } else { None };
         match known {
-            Some(Entry { mac: Some(mac), filed, .. }) => {
+            Some(NeighbourEntry { mac: Some(mac), filed, .. }) => {
                 if !filed.is_wanted && need != Need::Answer {
                     self.set_wanted(key);
                 }
                 Wanted::Known(mac)
             }
-            Some(Entry { asked: 1.., .. }) => Wanted::Waiting,
+            Some(NeighbourEntry { asked: 1.., .. }) => Wanted::Waiting,
             None if !self.makes_room_to_ask(key.0, need, origin) => Wanted::Full,
             // A watched one that has failed, or whose turn has not come, is asked at once if a packet needs it.
             None | Some(_) => {
@@ -459,8 +459,8 @@ impl Neighbours {
     pub fn hear(&mut self, key: NeighbourKey, mac: MacAddr, heard: Heard, now: u64) -> Learned {
         let known = self.entries.get(&key).copied();
         let learned = match known {
-            Some(Entry { state: NeighbourState::Permanent, .. }) => return Learned::Ignored,
-            Some(Entry { mac: Some(before), .. }) if before == mac => Learned::Confirmed,
+            Some(NeighbourEntry { state: NeighbourState::Permanent, .. }) => return Learned::Ignored,
+            Some(NeighbourEntry { mac: Some(before), .. }) if before == mac => Learned::Confirmed,
             Some(_) => Learned::Changed,
             None if heard != Heard::Question => return Learned::Ignored,
             None if !self.makes_room_for(key, mac, now) => return Learned::Full,
@@ -547,7 +547,7 @@ impl Neighbours {
         let is_awaited = mac.is_none() && self.entries.get(&key).is_some_and(|entry| entry.is_awaited);
         self.remove(key);
         self.by_state[state as usize] += 1;
-        self.entries.insert(key, Entry { state, mac, asked, deadline, is_awaited, class: None, filed });
+        self.entries.insert(key, NeighbourEntry { state, mac, asked, deadline, is_awaited, class: None, filed });
         self.file(key);
         self.outline.add(key);
         if is_awaited {
@@ -567,7 +567,7 @@ impl Neighbours {
     /// Has a neighbour take the room of those of its class.
     fn file(&mut self, key: NeighbourKey) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        let Entry { state, mac, filed, .. } = *entry;
+        let NeighbourEntry { state, mac, filed, .. } = *entry;
         let class = match (state, mac) {
             _ if self.watched.contains(&key) => None,
             (NeighbourState::Permanent, _) => Some(Class::Fixed),

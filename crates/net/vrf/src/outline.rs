@@ -11,12 +11,12 @@ pub type NeighbourKey = (u16, IpAddr);
 pub(crate) struct Outline {
     /// Nobody may know which addresses have the same hash.
     secret: u64,
-    counts: Box<[Counts]>,
+    counts: Box<[HashCounts]>,
 }
 
 /// The neighbours with a hash, up to a number that stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct HashCounts {
     pub(crate) all: u8,
     /// Those of them for whom as many packets wait as there may be.
     pub(crate) awaited: u8,
@@ -36,7 +36,7 @@ impl Outline {
     pub(crate) fn new() -> Outline {
         Outline {
             secret: RandomState::new().hash_one(0) | 1,
-            counts: vec![Counts::default(); 1 << OUTLINE_BITS].into(),
+            counts: vec![HashCounts::default(); 1 << OUTLINE_BITS].into(),
         }
     }
 
@@ -54,12 +54,12 @@ impl Outline {
     }
 
     #[inline]
-    pub(crate) fn counts(&self, key: NeighbourKey) -> Counts {
+    pub(crate) fn counts(&self, key: NeighbourKey) -> HashCounts {
         self.counts[self.place(key)]
     }
 
     #[cfg(test)]
-    pub(crate) fn all_counts(&self) -> &[Counts] {
+    pub(crate) fn all_counts(&self) -> &[HashCounts] {
         &self.counts
     }
 

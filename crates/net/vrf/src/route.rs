@@ -175,13 +175,13 @@ pub fn in_place_of(word: &str) -> Option<&'static str> {
 const HELP: &str = "write, for example, `198.51.100.0/24 via 192.0.2.1 dev lan metric 5` or `blackhole 203.0.113.0/24`";
 
 /// The words of a text, and where they are.
-struct Words<'t> {
+struct RouteWords<'t> {
     text: &'t str,
     at: usize,
     last: Range<usize>,
 }
 
-impl<'t> Words<'t> {
+impl<'t> RouteWords<'t> {
     fn next(&mut self) -> Option<&'t str> {
         let rest = &self.text[self.at..];
         let start = self.at + rest.find(|character: char| !character.is_whitespace())?;
@@ -192,7 +192,7 @@ impl<'t> Words<'t> {
     }
 
     fn peek(&self) -> Option<&'t str> {
-        Words { text: self.text, at: self.at, last: 0..0 }.next()
+        RouteWords { text: self.text, at: self.at, last: 0..0 }.next()
     }
 
     fn error(&self, message: impl Into<String>, help: impl Into<String>) -> RouteError {
@@ -295,7 +295,7 @@ impl RoutePattern {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<RoutePattern, RouteError> {
-        let mut words = Words { text, at: 0, last: 0..text.len() };
+        let mut words = RouteWords { text, at: 0, last: 0..text.len() };
         let mut word = words.next().ok_or_else(|| words.error("a route is missing", HELP))?;
         while IGNORED.contains(&word) {
             word = words.value(word, "a prefix")?;
@@ -358,7 +358,7 @@ impl RoutePattern {
     }
 }
 
-impl Words<'_> {
+impl RouteWords<'_> {
     /// The parts of a way behind `nexthop`.
     fn next_hop(&mut self, family: IpFamily) -> Result<NextHop, RouteError> {
         let mut hop = NextHop::EMPTY;

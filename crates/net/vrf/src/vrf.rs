@@ -13,11 +13,11 @@ mod reuse_tests;
 mod stage;
 mod watch;
 
-pub use describe::{Target, Way};
+pub use describe::{RouteTarget, Way};
 pub use error::VrfError;
 pub use inherit::Inherited;
 pub use list::{Listed, Match, RouteFilter, Statistics};
-pub use operate::{Batch, Done};
+pub use operate::{CommandBatch, Done};
 pub use stage::{Staged, Swapped};
 
 use std::collections::HashMap;
@@ -467,7 +467,7 @@ mod tests {
     use bellows_wire::MacAddr;
 
     use super::*;
-    use crate::adjacency::{Adjacency, Kind};
+    use crate::adjacency::{Adjacency, AdjacencyKind};
     use crate::interface::InterfaceAddress;
 
     const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 1]);
@@ -542,8 +542,8 @@ mod tests {
             assert_eq!(look(&vrf, martian).0, special, "{martian}");
         }
         let glean = look(&vrf, "10.0.2.77").1.unwrap();
-        assert_eq!((glean.kind, glean.interface), (Kind::Glean, 2));
-        assert_eq!(look(&vrf, "2001:db8:2::77").1.unwrap().kind, Kind::Glean);
+        assert_eq!((glean.kind, glean.interface), (AdjacencyKind::Glean, 2));
+        assert_eq!(look(&vrf, "2001:db8:2::77").1.unwrap().kind, AdjacencyKind::Glean);
     }
 
     #[test]
@@ -593,7 +593,7 @@ mod tests {
             assert!(remove(&vrf, route.split(' ').next().unwrap()));
         }
         assert_eq!(add(&vrf, "30.0.0.0/8 dev b", IfExists::Refuse), Ok(()));
-        assert_eq!(look(&vrf, "30.1.1.1").1.unwrap().kind, Kind::Glean);
+        assert_eq!(look(&vrf, "30.1.1.1").1.unwrap().kind, AdjacencyKind::Glean);
         // A route to the link says that the next hop is there.
         for route in ["20.0.0.0/8 via 30.0.0.9 dev b", "21.0.0.0/8 via 30.0.0.9", "2001:db8:9::/48 via fe80::9 dev a"] {
             assert_eq!(add(&vrf, route, IfExists::Refuse), Ok(()), "{route}");
@@ -630,7 +630,7 @@ mod tests {
         let mtus = ["20.1.1.1", "21.1.1.1", "22.1.1.1", "23.1.1.1", "24.1.1.1", "25.1.1.1", "26.1.1.1"].map(mtu);
         assert_eq!(mtus, [1500, 1400, 1400, 1500, 1500, 68, 1300]);
         assert_eq!((mtu("30.1.1.1"), mtu("10.0.2.77"), mtu("2001:db8:9::1")), (1200, 1500, 1280));
-        assert_eq!(look(&vrf, "30.1.1.1").1.unwrap().kind, Kind::Glean);
+        assert_eq!(look(&vrf, "30.1.1.1").1.unwrap().kind, AdjacencyKind::Glean);
         assert_eq!(look(&vrf, "21.1.1.1").0, look(&vrf, "22.1.1.1").0);
         let change = |change: &dyn Fn(&mut VrfChanges<'_>)| {
             let mut changes = vrf.lock();
@@ -644,11 +644,11 @@ mod tests {
         for address in ["10.0.1.9", "fe80::9"] {
             change(&|changes| drop(changes.resolve(1, address.parse().unwrap(), MAC)));
         }
-        assert_eq!(known().map(|it| (it.kind, it.header[0])), [(Kind::Complete, 4); 5]);
+        assert_eq!(known().map(|it| (it.kind, it.header[0])), [(AdjacencyKind::Complete, 4); 5]);
         assert_eq!(known().map(|it| it.mtu), [1500, 1400, 68, 1300, 1280]);
         assert_eq!(mtu("10.0.1.9"), 1500, "a neighbour's own route");
         change(&|changes| changes.unresolve(1, "10.0.1.9".parse().unwrap()));
-        assert_eq!(known().map(|it| it.kind == Kind::Complete), [false, false, true, false, true]);
+        assert_eq!(known().map(|it| it.kind == AdjacencyKind::Complete), [false, false, true, false, true]);
         assert!(vrf.may_lead_to((1, "10.0.1.9".parse().unwrap())));
         let shown = |destination: &str| {
             let changes = vrf.lock();
@@ -709,14 +709,14 @@ mod tests {
         assert_eq!(vrf.adjacencies().used(), before + 4);
         for destination in ["20.1.2.3", "10.0.1.9", "10.0.1.5", "2001:db8:1::5"] {
             let adjacency = look(&vrf, destination).1.unwrap();
-            assert_eq!((adjacency.kind, &adjacency.header[..6]), (Kind::Complete, &MAC.0[..]), "{destination}");
+            assert_eq!((adjacency.kind, &adjacency.header[..6]), (AdjacencyKind::Complete, &MAC.0[..]), "{destination}");
         }
         assert_eq!(look(&vrf, "fe80::5").0, special::LOCAL, "link-local addresses have no routes");
         for address in ["10.0.1.9", "10.0.1.5", "2001:db8:1::5", "fe80::5"] {
             change(&|changes| changes.unresolve(1, address.parse().unwrap()));
         }
-        assert_eq!(look(&vrf, "20.1.2.3").1.unwrap().kind, Kind::Incomplete);
-        assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, Kind::Glean);
+        assert_eq!(look(&vrf, "20.1.2.3").1.unwrap().kind, AdjacencyKind::Incomplete);
+        assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, AdjacencyKind::Glean);
         assert_eq!(vrf.adjacencies().used(), before + 1);
         assert!(vrf.try_lock().is_some());
     }
@@ -790,7 +790,7 @@ mod tests {
         assert_eq!(add(&vrf, "20.0.0.0/8 via inet6 fe80::9 dev a", IfExists::Refuse), Ok(()));
         assert_eq!(add(&vrf, "2001:db8:9::/48 via fe80::9 dev a", IfExists::Refuse), Ok(()));
         let kinds = || ["20.1.2.3", "2001:db8:9::1"].map(|destination| look(&vrf, destination).1.unwrap());
-        assert_eq!(kinds().map(|adjacency| adjacency.kind), [Kind::Incomplete; 2]);
+        assert_eq!(kinds().map(|adjacency| adjacency.kind), [AdjacencyKind::Incomplete; 2]);
         let key = (1, "fe80::9".parse().unwrap());
         let change = |change: &dyn Fn(&mut VrfChanges<'_>)| {
             let mut changes = vrf.lock();
@@ -799,17 +799,17 @@ mod tests {
         };
         change(&|changes| drop(changes.resolve(key.0, key.1, MAC)));
         let known = kinds();
-        assert_eq!(known.map(|adjacency| (adjacency.kind, adjacency.header[0])), [(Kind::Complete, 4); 2]);
+        assert_eq!(known.map(|adjacency| (adjacency.kind, adjacency.header[0])), [(AdjacencyKind::Complete, 4); 2]);
         assert_eq!(known.map(|adjacency| [adjacency.header[12], adjacency.header[13]]), [[0x08, 0x00], [0x86, 0xdd]]);
         assert_eq!(known.map(|adjacency| adjacency.next_hop), [Some(key.1); 2]);
         assert_eq!(add(&vrf, "21.0.0.0/8 via inet6 fe80::9 dev a", IfExists::Refuse), Ok(()));
         change(&|changes| changes.unresolve(key.0, key.1));
-        assert_eq!(kinds().map(|adjacency| adjacency.kind), [Kind::Incomplete; 2]);
+        assert_eq!(kinds().map(|adjacency| adjacency.kind), [AdjacencyKind::Incomplete; 2]);
         change(&|changes| drop(changes.resolve(key.0, key.1, MAC)));
         assert!(remove(&vrf, "20.0.0.0/8") && remove(&vrf, "21.0.0.0/8"));
         assert_eq!(vrf.adjacencies().used(), before + 1, "that of IPv6 packets stays");
         assert_eq!(add(&vrf, "22.0.0.0/8 via inet6 fe80::9 dev a", IfExists::Refuse), Ok(()));
-        assert_eq!(look(&vrf, "22.1.2.3").1.unwrap().kind, Kind::Complete, "the neighbour is known");
+        assert_eq!(look(&vrf, "22.1.2.3").1.unwrap().kind, AdjacencyKind::Complete, "the neighbour is known");
     }
 
     #[test]
@@ -860,6 +860,6 @@ mod tests {
         assert_eq!(vrf.permanent_of_family(IpFamily::V4), 0);
         changes.commit().unwrap();
         drop(changes);
-        assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, Kind::Glean);
+        assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, AdjacencyKind::Glean);
     }
 }

@@ -9,7 +9,7 @@ use bellows_vrf::command::{RouteCommand, Verb};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::neighbours::NeighbourKey;
 use bellows_vrf::route::IpPrefix;
-use bellows_vrf::{Interface, IpFamily, Origin, Target, Vrf};
+use bellows_vrf::{Interface, IpFamily, Origin, RouteTarget, Vrf};
 use bellows_wire::MacAddr;
 use proptest::prelude::*;
 
@@ -247,7 +247,7 @@ fn ways_in_use(vrf: &Vrf, prefix: &str) -> BTreeSet<NeighbourKey> {
     };
     let (found, route) = changes.look_up(address).unwrap();
     assert_eq!(found, prefix);
-    let Target::Forward(ways) = changes.target(route.next) else { panic!("{prefix} forwards") };
+    let RouteTarget::Forward(ways) = changes.target(route.next) else { panic!("{prefix} forwards") };
     let shares: f64 = ways.iter().map(|way| changes.share(route.next, way.adjacency)).sum();
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
     for way in &ways {

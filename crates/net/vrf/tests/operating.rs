@@ -8,7 +8,7 @@ use bellows_vrf::command::{RouteCommand, Verb};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::route::IpPrefix;
 use bellows_vrf::{
-    Done, IfExists, Interface, Listed, Match, Origin, RouteFilter, RouteSpec, Staged, Target, Vrf, VrfChanges, VrfError,
+    Done, IfExists, Interface, Listed, Match, Origin, RouteFilter, RouteSpec, Staged, RouteTarget, Vrf, VrfChanges, VrfError,
 };
 use bellows_wire::MacAddr;
 use proptest::prelude::*;
@@ -255,10 +255,10 @@ fn all_routes_are_replaced_at_once() {
     assert!(changes.give_back(usize::MAX));
     let leads = |address: [u8; 4]| match changes.look_up(IpAddr::from(address)) {
         Some((_, route)) => changes.target(route.next),
-        None => Target::NoRoute,
+        None => RouteTarget::NoRoute,
     };
-    assert_eq!(leads([20, 1, 1, 1]), Target::NoRoute);
-    assert_eq!(leads([10, 0, 1, 1]), Target::Local, "what follows from interfaces is still there");
+    assert_eq!(leads([20, 1, 1, 1]), RouteTarget::NoRoute);
+    assert_eq!(leads([10, 0, 1, 1]), RouteTarget::Local, "what follows from interfaces is still there");
     drop(changes);
     let expected = [
         "10.0.1.77/32 dev b control",

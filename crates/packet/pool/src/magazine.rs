@@ -22,14 +22,14 @@ pub(crate) struct Magazine {
 /// different halves of a page: a load at the same page offset as a recent store waits for it, and this must not depend
 /// on where the allocator placed the two.
 #[repr(C, align(4096))]
-struct Page {
+struct MagazinePage {
     /// The number of the next magazine in a depot. Other threads may read it at any time, whoever has the magazine.
     link: AtomicU64,
     _first_half: [u64; 254],
     magazine: Magazine,
 }
 
-const PAGE: usize = size_of::<Page>();
+const PAGE: usize = size_of::<MagazinePage>();
 const _: () = assert!(PAGE == 4_096 && size_of::<AtomicU64>() == size_of::<u64>());
 
 /// A magazine that one thread has, or nobody.
@@ -47,7 +47,7 @@ impl Held {
         let page = bellows_arena::take(PAGE);
         page.as_ptr().expose_provenance();
         // SAFETY: the block is a whole page, zeroed, and nobody else's; a page of zeros is an empty magazine.
-        Held(unsafe { page.add(std::mem::offset_of!(Page, magazine)).cast() })
+        Held(unsafe { page.add(std::mem::offset_of!(MagazinePage, magazine)).cast() })
     }
 
     /// A magazine with one buffer.
@@ -80,7 +80,7 @@ impl Held {
         // SAFETY: pages of magazines are never at address 0, and new() has exposed their provenance.
         let page = unsafe { bellows_arena::pointer(number as usize * PAGE) };
         // SAFETY: a magazine's page is at this address, and never given back.
-        Held(unsafe { page.add(std::mem::offset_of!(Page, magazine)).cast() })
+        Held(unsafe { page.add(std::mem::offset_of!(MagazinePage, magazine)).cast() })
     }
 }
 

@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use crate::attacks::Attack;
 use crate::bytes::ScriptedDriver;
-use crate::peer::{Peer, USER};
+use crate::peer::{HostilePeer, USER};
 use crate::rings::{REGION, RingInput, START};
 
 /// Repeats one attack.
@@ -23,9 +23,9 @@ pub struct Assault<'a> {
 }
 
 enum How<'a> {
-    Attack { attack: &'a Attack, peer: Option<Peer>, turns: u64 },
+    Attack { attack: &'a Attack, peer: Option<HostilePeer>, turns: u64 },
     Messages { inputs: Inputs<'a>, talker: Option<ScriptedDriver<'a>> },
-    Rings { inputs: Inputs<'a>, peer: Option<Peer>, steps: VecDeque<(usize, &'a [u8])> },
+    Rings { inputs: Inputs<'a>, peer: Option<HostilePeer>, steps: VecDeque<(usize, &'a [u8])> },
 }
 
 /// Inputs saved by a fuzzer, replayed in a loop.
@@ -76,7 +76,7 @@ impl<'a> Assault<'a> {
                     *peer = None;
                 }
                 if peer.is_none() {
-                    let Ok(mut new) = Peer::connect(self.socket) else { return };
+                    let Ok(mut new) = HostilePeer::connect(self.socket) else { return };
                     (self.connections, *turns) = (self.connections + 1, 0);
                     if let Some(features) = attack.features {
                         new.begin(features);
@@ -112,7 +112,7 @@ impl<'a> Assault<'a> {
             }
             How::Rings { inputs, peer, steps } => {
                 if peer.as_ref().is_none_or(|peer| peer.gone) {
-                    *peer = Peer::connect(self.socket).ok();
+                    *peer = HostilePeer::connect(self.socket).ok();
                     self.connections += u64::from(peer.is_some());
                     steps.clear();
                 }
@@ -132,7 +132,7 @@ impl<'a> Assault<'a> {
 }
 
 /// Makes the device run the ring of an input, on a connection that has run others.
-fn set_up(peer: &mut Peer, input: &RingInput<'_>) {
+fn set_up(peer: &mut HostilePeer, input: &RingInput<'_>) {
     let Ok(memory) = peer.memory.try_clone() else { return };
     for index in 0..2 {
         peer.words(Request::GET_VRING_BASE, &[index, 0]);

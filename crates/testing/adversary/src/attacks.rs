@@ -13,7 +13,7 @@ use fastrand::Rng;
 use rustix::event::epoll;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl};
 
-use crate::peer::{Descriptor, GUEST, INDIRECT, LENGTH, NEXT, Peer, SIZE, USER, WRITE};
+use crate::peer::{Descriptor, GUEST, INDIRECT, LENGTH, NEXT, HostilePeer, SIZE, USER, WRITE};
 
 /// An attack by a guest, or by its process.
 pub struct Attack {
@@ -25,8 +25,8 @@ pub struct Attack {
     pub(crate) features: Option<Features>,
     /// Maximum number of turns on one connection.
     pub(crate) turns: u64,
-    pub(crate) begin: fn(&mut Peer, &mut Rng),
-    pub(crate) turn: fn(&mut Peer, &mut Rng),
+    pub(crate) begin: fn(&mut HostilePeer, &mut Rng),
+    pub(crate) turn: fn(&mut HostilePeer, &mut Rng),
 }
 
 /// The queue of packets to the driver, and the queue of packets from it.
@@ -164,7 +164,7 @@ pub const ATTACKS: &[Attack] = &[
         turn: |peer, rng| {
             peer.refill(RX);
             for slot in (0..u64::from(SIZE)).step_by(16) {
-                let claim = Claim {
+                let claim = HeaderClaim {
                     kind: [0, 1, 3, 4, 5, 0x81][rng.usize(0..6)],
                     header: rng.u16(..),
                     segment: [0, 1, 48, 536, 1_460, u16::MAX][rng.usize(0..6)],
@@ -404,7 +404,7 @@ fn chain(count: u16, length: u32, flags: u16) -> Vec<Descriptor> {
 }
 
 /// Makes the whole ring available; in one turn of eight it starts anew, because its error has stopped it.
-fn start_again(peer: &mut Peer, rng: &mut Rng, index: usize) {
+fn start_again(peer: &mut HostilePeer, rng: &mut Rng, index: usize) {
     if rng.u8(0..8) == 0 {
         peer.restart(index);
     }
@@ -412,20 +412,20 @@ fn start_again(peer: &mut Peer, rng: &mut Rng, index: usize) {
 }
 
 /// Makes a buffer of 2 KiB available in the receive ring for each descriptor.
-fn give_receive_buffers(peer: &mut Peer) {
+fn give_receive_buffers(peer: &mut HostilePeer) {
     let slots = (0..SIZE).map(|slot| (GUEST + BUFFERS + u64::from(slot) * BUFFER, BUFFER as u32, WRITE, 0));
     peer.descriptors(RX, &slots.collect::<Vec<_>>());
 }
 
 /// Makes packets of 60 bytes available in the transmit ring.
-fn give_packets(peer: &mut Peer) {
+fn give_packets(peer: &mut HostilePeer) {
     peer.descriptors(TX, &[(GUEST + LARGE, HEADER as u32 + 60, 0, 0); SIZE as usize]);
 }
 
 /// Makes TCP GSO packets with these segment sizes available in the transmit ring, one after the other.
-fn give_super_frames(peer: &mut Peer, segments: &[u16]) {
+fn give_super_frames(peer: &mut HostilePeer, segments: &[u16]) {
     for (number, &segment) in segments.iter().enumerate() {
-        let claim = Claim { kind: 1, header: 54, segment, start: 34, offset: 16 };
+        let claim = HeaderClaim { kind: 1, header: 54, segment, start: 34, offset: 16 };
         let packet = [&claim.header(1)[..], &gso_packet(60_000)].concat();
         peer.write(LARGE + number as u64 * LARGE_BUFFER, &packet);
     }
@@ -437,7 +437,7 @@ fn give_super_frames(peer: &mut Peer, segments: &[u16]) {
 }
 
 /// The contents of a virtio-net header (specification, 5.1.6).
-struct Claim {
+struct HeaderClaim {
     kind: u8,
     header: u16,
     segment: u16,
@@ -445,7 +445,7 @@ struct Claim {
     offset: u16,
 }
 
-impl Claim {
+impl HeaderClaim {
     fn header(&self, flags: u8) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         (bytes[0], bytes[1]) = (flags, self.kind);
@@ -473,7 +473,7 @@ fn gso_packet(length: usize) -> Vec<u8> {
 }
 
 /// Makes an epoll wait for both call events, this many times each.
-fn add_waiters(peer: &mut Peer, count: usize) -> io::Result<()> {
+fn add_waiters(peer: &mut HostilePeer, count: usize) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for number in 0..count {
         let copy = peer.calls[number % 2].as_fd().try_clone_to_owned()?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bellows_ipc::memfd;
 use bellows_ipc::socket::send;
-use bellows_sys::wake::{Event, sleep_until_readable};
+use bellows_sys::wake::{WakeEvent, sleep_until_readable};
 use bellows_virtio::Features;
 use bellows_virtio::vhost::{ProtocolFeatures, Request};
 use rustix::io::Errno;
@@ -132,7 +132,7 @@ impl<'a> ScriptedDriver<'a> {
         let mut body = [index.to_le_bytes(), u32::from(self.byte() & 1).to_le_bytes()].concat();
         [start, start + 0x4000, start + 0x2000, 0].iter().for_each(|number| body.extend(number.to_le_bytes()));
         self.send(Request::SET_VRING_ADDR as u32, 0, &body, &[]);
-        let event = Event::new().expect("an event");
+        let event = WakeEvent::new().expect("an event");
         self.send(Request::SET_VRING_CALL as u32, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
         self.send(Request::SET_VRING_KICK as u32, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
         self.send(Request::SET_VRING_ENABLE as u32, 0, &[index.to_le_bytes(), 1_u32.to_le_bytes()].concat(), &[]);
@@ -234,7 +234,7 @@ impl<'a> ScriptedDriver<'a> {
     fn file(&mut self) -> OwnedFd {
         match self.byte() % 10 {
             0..=2 => self.memory.try_clone().expect("a descriptor").into(),
-            3..=5 => Event::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor"),
+            3..=5 => WakeEvent::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor"),
             6 => memfd::create(u64::from(self.byte()) * 4096).expect("memory").into(),
             7 => std::io::pipe().expect("a pipe").0.into(),
             8 => File::open("/").expect("a folder").into(),

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use bellows_ipc::{memfd, socket};
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 use bellows_virtio::Features;
 use bellows_virtio::vhost::{ProtocolFeatures, Request};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -38,7 +38,7 @@ pub(super) const INDIRECT: u16 = 4;
 pub(super) type Descriptor = (u64, u32, u16, u16);
 
 /// A front end at a device's socket.
-pub(super) struct Peer {
+pub(super) struct HostilePeer {
     socket: UnixStream,
     /// The memory shared with the device.
     pub(super) memory: File,
@@ -49,26 +49,26 @@ pub(super) struct Peer {
     /// The last available index written for each ring.
     available: [u16; 2],
     /// Notifications to the device of available buffers, and from it of used ones.
-    pub(super) kicks: [Event; 2],
-    pub(super) calls: [Event; 2],
+    pub(super) kicks: [WakeEvent; 2],
+    pub(super) calls: [WakeEvent; 2],
     /// Descriptors that an attack keeps open.
     pub(super) held: Vec<OwnedFd>,
 }
 
-impl Peer {
+impl HostilePeer {
     /// Connects.
     ///
     /// # Errors
     /// Those of [`socket::connect`], and system errors: out of memory or descriptors.
-    pub(super) fn connect(path: &Path) -> io::Result<Peer> {
-        Ok(Peer {
+    pub(super) fn connect(path: &Path) -> io::Result<HostilePeer> {
+        Ok(HostilePeer {
             socket: socket::connect(path)?,
             memory: memfd::create(LENGTH)?,
             gone: false,
             heard: false,
             available: [0; 2],
-            kicks: [Event::new()?, Event::new()?],
-            calls: [Event::new()?, Event::new()?],
+            kicks: [WakeEvent::new()?, WakeEvent::new()?],
+            calls: [WakeEvent::new()?, WakeEvent::new()?],
             held: Vec::new(),
         })
     }

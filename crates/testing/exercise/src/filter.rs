@@ -1,10 +1,10 @@
 //! Filters made of arbitrary bytes: the interpreter of graphs, that of plans, and machine code must agree on them.
 
 use bellows_filter::Program;
-use bellows_filter::graph::{Block, Comparison, End, Graph, Operand, Operation, Register, Step, Value, Width};
+use bellows_filter::graph::{Block, ComparisonOperator, BlockEnd, Graph, Operand, Operation, Register, Step, Value, Width};
 use bellows_filter::interpret::{PacketView, matches};
-use bellows_filter::plan::Mode;
-use bellows_filter::program::Options;
+use bellows_filter::plan::DecisionMode;
+use bellows_filter::program::ProgramOptions;
 use bellows_sys::memory::Guarded;
 
 /// Packets in a vector: some groups, in which packets differ, and a rest.
@@ -15,9 +15,9 @@ const VECTOR: usize = 8 * 12 + 3;
 pub fn agree(graphs: &[Graph], packet: &[u8]) {
     let [mut guarded, mut whole] = [(); 2].map(|()| Guarded::new().expect("a page in front of another one"));
     let graphs: Vec<&Graph> = graphs.iter().collect();
-    let program = |graphs: &[&Graph], mode| Program::with(graphs, mode, Options::default()).expect("valid graphs");
-    let one = program(&graphs[..1], Mode::First);
-    let [first, all] = [Mode::First, Mode::All].map(|mode| program(&graphs, mode));
+    let program = |graphs: &[&Graph], mode| Program::with(graphs, mode, ProgramOptions::default()).expect("valid graphs");
+    let one = program(&graphs[..1], DecisionMode::First);
+    let [first, all] = [DecisionMode::First, DecisionMode::All].map(|mode| program(&graphs, mode));
     for program in [&one, &first, &all] {
         assert!(program.fallback().is_none() || !cfg!(target_arch = "x86_64"), "{:?}", program.fallback());
     }
@@ -56,7 +56,7 @@ pub fn agree_on(filters: &[&[u8]], packet: &[u8]) {
     let graphs: Vec<Graph> = filters.iter().map(|bytes| Choices::new(bytes).graph()).collect();
     let mut packet = Choices::new(packet).packet();
     // A loop without progress takes all its rounds at every length.
-    if graphs.iter().flat_map(|graph| &graph.blocks).any(|block| matches!(block.end, End::Again(_))) {
+    if graphs.iter().flat_map(|graph| &graph.blocks).any(|block| matches!(block.end, BlockEnd::Again(_))) {
         packet.truncate(2);
     }
     if !graphs.is_empty() {
@@ -158,11 +158,11 @@ impl<'a> Choices<'a> {
         Graph { blocks: (0..count).map(block).collect(), registers }
     }
 
-    fn end(&mut self, index: usize, count: usize, registers: usize) -> End {
-        const COMPARISONS: [Comparison; 5] =
-            [Comparison::Equal, Comparison::Equal, Comparison::Greater, Comparison::GreaterOrEqual, Comparison::AnyBit];
+    fn end(&mut self, index: usize, count: usize, registers: usize) -> BlockEnd {
+        const COMPARISONS: [ComparisonOperator; 5] =
+            [ComparisonOperator::Equal, ComparisonOperator::Equal, ComparisonOperator::Greater, ComparisonOperator::GreaterOrEqual, ComparisonOperator::AnyBit];
         if index + 1 == count {
-            return End::Accept;
+            return BlockEnd::Accept;
         }
         let later = |choices: &mut Self| match choices.below(4) {
             0 => count - 1,
@@ -170,17 +170,17 @@ impl<'a> Choices<'a> {
             _ => index + 1 + choices.below(count - index - 1),
         };
         match self.below(32) {
-            0..=24 => End::Branch {
+            0..=24 => BlockEnd::Branch {
                 comparison: self.of(&COMPARISONS),
                 left: Operand::Register(self.register(registers)),
                 right: if self.below(8) == 7 { self.operand(registers) } else { Operand::Constant(self.number()) },
                 yes: later(self),
                 no: later(self),
             },
-            25 | 26 => End::Goto(later(self)),
-            27 => End::Again(self.below(index + 1)),
-            28 => End::Accept,
-            _ => End::Reject,
+            25 | 26 => BlockEnd::Goto(later(self)),
+            27 => BlockEnd::Again(self.below(index + 1)),
+            28 => BlockEnd::Accept,
+            _ => BlockEnd::Reject,
         }
     }
 

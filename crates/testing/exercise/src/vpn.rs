@@ -57,7 +57,7 @@ const MAX_LENGTH: usize = 9_000;
 
 /// Something that happens to the end.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum VpnEvent {
     /// So many milliseconds pass.
     Pause(u16),
     /// These bytes come in the session of control messages.
@@ -95,30 +95,30 @@ impl VpnEnd {
     ///
     /// # Panics
     /// If that is not what the last message of the other end allows.
-    pub fn check(&mut self, event: &Event) {
+    pub fn check(&mut self, event: &VpnEvent) {
         let (mut to_wire, mut to_port): (Option<&[u8]>, Option<&[u8]>) = (None, None);
         match event {
-            Event::Control(bytes) | Event::FromTunnel(bytes) | Event::FromCircuit(bytes) | Event::FromWire(bytes)
+            VpnEvent::Control(bytes) | VpnEvent::FromTunnel(bytes) | VpnEvent::FromCircuit(bytes) | VpnEvent::FromWire(bytes)
                 if bytes.is_empty() || bytes.len() > MAX_LENGTH => {}
-            Event::Pause(milliseconds) => {
+            VpnEvent::Pause(milliseconds) => {
                 self.now += u64::from(*milliseconds) * 1_000_000;
                 self.rig.set_time(self.now);
             }
-            Event::Control(bytes) => {
+            VpnEvent::Control(bytes) => {
                 self.rig.send("wire", [packet(CONTROL, bytes)]);
                 if let (true, Ok((message, _))) = (bytes.len() >= SHORTEST, Message::read(bytes)) {
                     self.heard = Some((self.now, message));
                 }
             }
-            Event::FromTunnel(bytes) => {
+            VpnEvent::FromTunnel(bytes) => {
                 self.rig.send("wire", [packet(FRAMES, bytes)]);
                 to_port = Some(bytes);
             }
-            Event::FromCircuit(bytes) => {
+            VpnEvent::FromCircuit(bytes) => {
                 self.rig.send("port", [bytes]);
                 to_wire = Some(bytes);
             }
-            Event::FromWire(bytes) => {
+            VpnEvent::FromWire(bytes) => {
                 self.rig.send("wire", (!may_be_gre(bytes)).then_some(bytes));
             }
         }

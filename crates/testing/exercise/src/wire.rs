@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use bellows_wire::flow::{self, Directions, Flow};
-use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport, finish_checksum};
+use bellows_wire::offload::{Checksums, GsoPacket, GsoKind, Transport, finish_checksum};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 
@@ -82,7 +82,7 @@ pub fn find_flows(bytes: &[u8]) {
 
 /// Segments bytes that may be a GSO packet, and checks the first segments and the last.
 pub fn cut(frame: &[u8], size: u16) {
-    for kind in [Kind::Tcp4, Kind::Tcp6] {
+    for kind in [GsoKind::Tcp4, GsoKind::Tcp6] {
         let Ok(whole) = GsoPacket::new(frame, kind, size) else { continue };
         let mut length = 0;
         for (index, segment) in whole.segments(Checksums::Partial).enumerate() {

@@ -2,7 +2,7 @@
 
 /// A block of code in a page.
 #[derive(Debug)]
-pub struct Block<'p> {
+pub struct CodeBlock<'p> {
     /// The number of its first line in the page, from 1.
     pub line: usize,
     /// What its fence says of it, such as `sh`. `None` for a block that is indented by four spaces.
@@ -24,21 +24,21 @@ pub struct Command {
 const NOT_SHELL: [&str; 5] = ["toml", "ini", "rust", "json", "text"];
 
 /// The blocks of code of a page, in their order.
-pub fn blocks(page: &str) -> Vec<Block<'_>> {
-    let mut blocks: Vec<Block<'_>> = Vec::new();
+pub fn blocks(page: &str) -> Vec<CodeBlock<'_>> {
+    let mut blocks: Vec<CodeBlock<'_>> = Vec::new();
     let mut lines = (1..).zip(page.lines()).peekable();
     let mut after_blank = true;
     while let Some((number, line)) = lines.next() {
         let indentation = line.len() - line.trim_start_matches(' ').len();
         let unindented = |line: &str| line.len() - line.trim_start_matches(' ').len() < 4 && !line.trim().is_empty();
         if let Some(info) = line.trim_start_matches(' ').strip_prefix("```") {
-            let mut block = Block { line: number + 1, info: Some(info.trim()), lines: Vec::new() };
+            let mut block = CodeBlock { line: number + 1, info: Some(info.trim()), lines: Vec::new() };
             for (_, line) in lines.by_ref().take_while(|(_, line)| line.trim() != "```") {
                 block.lines.push(line.get(indentation..).unwrap_or_default());
             }
             blocks.push(block);
         } else if after_blank && indentation >= 4 && !line.trim().is_empty() {
-            let mut block = Block { line: number, info: None, lines: vec![&line[4..]] };
+            let mut block = CodeBlock { line: number, info: None, lines: vec![&line[4..]] };
             while let Some((_, line)) = lines.next_if(|(_, line)| !unindented(line)) {
                 block.lines.push(line.get(4..).unwrap_or_default());
             }
@@ -49,7 +49,7 @@ pub fn blocks(page: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-impl Block<'_> {
+impl CodeBlock<'_> {
     /// The name of the file that the block is, if it is a whole one: behind the language (`toml FILE`), or in a comment in
     /// the first line (`# FILE`).
     pub fn file(&self) -> Option<&str> {
@@ -118,7 +118,7 @@ fn looks_like_command(line: &str) -> bool {
 
 /// The commands of a page, in their order.
 pub fn commands(page: &str) -> Vec<Command> {
-    blocks(page).iter().flat_map(Block::commands).collect()
+    blocks(page).iter().flat_map(CodeBlock::commands).collect()
 }
 
 /// Splits a command line as a shell does, up to a pipe, a redirection or a comment.
@@ -217,7 +217,7 @@ mod tests {
         let page =
             "```toml a.toml\nb = 1\n```\n```toml\n# b.toml\n```\n```toml\n# not a name.\n```\n```toml\na = 1\n```\n";
         let blocks = blocks(page);
-        let files: Vec<_> = blocks.iter().map(Block::file).collect();
+        let files: Vec<_> = blocks.iter().map(CodeBlock::file).collect();
         assert_eq!(files, [Some("a.toml"), Some("b.toml"), None, None]);
         assert_eq!(blocks.iter().map(|block| block.line).collect::<Vec<_>>(), [2, 5, 8, 11]);
     }

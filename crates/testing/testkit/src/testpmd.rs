@@ -84,12 +84,12 @@ impl Launch {
 /// The output of a process so far.
 #[derive(Default)]
 struct Said {
-    text: Mutex<Text>,
+    text: Mutex<TestpmdText>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Text {
+struct TestpmdText {
     text: String,
     ended: bool,
 }
@@ -109,7 +109,7 @@ impl Said {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Text> {
+    fn lock(&self) -> MutexGuard<'_, TestpmdText> {
         self.text.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bellows_testkit::netns::capture::Capture;
 use bellows_testkit::netns::interface::differences;
-use bellows_testkit::netns::traffic::{self, Direction, Servers};
-use bellows_testkit::netns::{self, End, Host, Lab, connect, disconnect};
+use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect, disconnect};
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::{eventually, frames, scratch};
 
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Bridged {
     client: Host,
     server: Host,
-    ends: [End; 4],
+    ends: [CableEnd; 4],
     _lab: Lab,
 }
 
@@ -25,10 +25,10 @@ fn bridged() -> Bridged {
     let mut lab = Lab::new();
     let [client, server] = ["client", "server"].map(|name| lab.host(name));
     let middle = lab.silent_host("middle");
-    let near = End::new(&client, "lan", "00:00:5e:00:53:01").address("192.0.2.1/24").address("2001:db8::1/64");
-    let far = End::new(&server, "lan", "00:00:5e:00:53:02").address("192.0.2.2/24").address("2001:db8::2/64");
-    let left = End::new(&middle, "left", "00:00:5e:00:53:11").queues(1, 2);
-    let right = End::new(&middle, "right", "00:00:5e:00:53:12");
+    let near = CableEnd::new(&client, "lan", "00:00:5e:00:53:01").address("192.0.2.1/24").address("2001:db8::1/64");
+    let far = CableEnd::new(&server, "lan", "00:00:5e:00:53:02").address("192.0.2.2/24").address("2001:db8::2/64");
+    let left = CableEnd::new(&middle, "left", "00:00:5e:00:53:11").queues(1, 2);
+    let right = CableEnd::new(&middle, "right", "00:00:5e:00:53:12");
     connect([&near, &left], 9_000);
     connect([&far, &right], 9_000);
     middle.run("ip link add bridge type bridge mcast_snooping 0 stp_state 0 forward_delay 0");
@@ -69,8 +69,8 @@ fn traffic_passes_a_bridge_of_the_kernels() {
     });
     assert!(near.len() >= 32, "{}", near.len());
     frames::assert_same("the other side", &far, &near);
-    let rate = traffic::tcp(&client, "192.0.2.2", SECOND, Direction::There);
-    let back = traffic::tcp(&client, "2001:db8::2", SECOND, Direction::Back);
+    let rate = traffic::tcp(&client, "192.0.2.2", SECOND, StreamDirection::There);
+    let back = traffic::tcp(&client, "2001:db8::2", SECOND, StreamDirection::Back);
     let udp = traffic::udp(&client, "192.0.2.2", SECOND, 10, 1_400);
     println!("TCP {rate:.3e} and {back:.3e} bits/s, UDP {udp:?}");
     assert!(udp.sent > 100 && udp.lost < udp.sent, "{udp:?}");

@@ -5,36 +5,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bellows_config::Context;
 use bellows_filter::access::{AccessList, Expressed, Unknown};
-use bellows_filter::program::Options as Code;
+use bellows_filter::program::ProgramOptions as Code;
 use bellows_packet::{CAPACITY, Packet};
 use serde_json::{Value, json};
 
-use crate::access_rules::{Action, Rule};
+use crate::access_rules::{RuleAction, Rule};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// What a rule says.
-    By(Action),
+    By(RuleAction),
     /// It is dropped, because no rule can decide about it.
     Undecided(Unknown),
 }
 
 /// A rule and how many packets it was the first for.
 struct Counted {
-    action: Action,
+    action: RuleAction,
     expression: String,
     packets: AtomicU64,
 }
 
 /// The rules of a list with their counters, for other threads.
-pub(super) struct Counts {
+pub(super) struct RuleCounts {
     /// What the list is for: an interface, or nothing.
     name: String,
     rules: Vec<Counted>,
 }
 
-impl Counts {
+impl RuleCounts {
     /// The rules and their counters.
     pub(super) fn value(&self) -> Value {
         let rule = |counted: &Counted| {
@@ -50,7 +50,7 @@ impl Counts {
 pub(super) struct List {
     rules: AccessList,
     /// The rules, the last one of which matches everything.
-    counts: Arc<Counts>,
+    counts: Arc<RuleCounts>,
     /// What becomes of the packets of each rule, and behind them of those that are undecided, by the reason.
     fates: Vec<Fate>,
     /// Packets of a call, in the same order.
@@ -68,21 +68,21 @@ impl List {
         let code = Code { for_perf: context.for_perf, ..Code::default() };
         let compiled = AccessList::compile(&expressed, code).map_err(|error| error.to_string())?;
         let undecided = Unknown::ALL.map(Fate::Undecided);
-        let fates = rules.iter().map(|rule| Fate::By(rule.action)).chain([Fate::By(Action::Deny)]).chain(undecided);
+        let fates = rules.iter().map(|rule| Fate::By(rule.action)).chain([Fate::By(RuleAction::Deny)]).chain(undecided);
         let fates: Vec<Fate> = fates.collect();
-        let counted = |(action, expression): (Action, &str)| Counted {
+        let counted = |(action, expression): (RuleAction, &str)| Counted {
             action,
             expression: expression.to_owned(),
             packets: AtomicU64::new(0),
         };
-        let all = rules.iter().map(|rule| (rule.action, rule.expression.as_str())).chain([(Action::Deny, "")]);
-        let counts = Arc::new(Counts { name: name.to_owned(), rules: all.map(counted).collect() });
+        let all = rules.iter().map(|rule| (rule.action, rule.expression.as_str())).chain([(RuleAction::Deny, "")]);
+        let counts = Arc::new(RuleCounts { name: name.to_owned(), rules: all.map(counted).collect() });
         let totals = vec![0; fates.len()];
         Ok(List { rules: compiled, counts, fates, totals, numbers: vec![0; CAPACITY] })
     }
 
     /// The rules and their counters.
-    pub(super) fn counts(&self) -> Arc<Counts> {
+    pub(super) fn counts(&self) -> Arc<RuleCounts> {
         Arc::clone(&self.counts)
     }
 

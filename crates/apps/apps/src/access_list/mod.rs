@@ -10,7 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_filter::access::{Site, Unknown};
 use bellows_packet::{CAPACITY, Packet};
@@ -20,8 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::list::{Counts, Fate, List};
-use crate::access_rules::{self, Action, Rule};
+use self::list::{RuleCounts, Fate, List};
+use crate::access_rules::{self, RuleAction, Rule};
 use crate::forwarding::{UNUSUAL, USUAL};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
@@ -107,7 +107,7 @@ pub struct AccessList {
 }
 
 /// The rules and their counters, for other threads.
-struct Shown(Vec<Arc<Counts>>);
+struct Shown(Vec<Arc<RuleCounts>>);
 
 impl Status for Shown {
     fn status(&self) -> Value {
@@ -168,11 +168,11 @@ impl AccessList {
         let (mut permitted, mut rejected) = (0, 0);
         for ((packet, verdict), number) in packets.iter_mut().zip(&self.verdicts).zip(self.lanes.numbers(count)) {
             *number = match verdict {
-                Fate::By(Action::Permit) => {
+                Fate::By(RuleAction::Permit) => {
                     permitted += 1;
                     USUAL
                 }
-                Fate::By(Action::Reject) if has_error => {
+                Fate::By(RuleAction::Reject) if has_error => {
                     rejected += 1;
                     packet.set_tag(Tag(packet.tag()).with(IcmpError::of(Reason::Prohibited).number()).0);
                     ERROR as u16
@@ -184,8 +184,8 @@ impl AccessList {
         io.count(AccessList::REJECTED, rejected);
         // In the order of the packets, which are asked about one by one.
         let is_sent = |fate: &&Fate| match fate {
-            Fate::By(Action::Reject) => has_error,
-            fate => **fate == Fate::By(Action::Permit),
+            Fate::By(RuleAction::Reject) => has_error,
+            fate => **fate == Fate::By(RuleAction::Permit),
         };
         let mut refused = self.verdicts[..count].iter().filter(|fate| !is_sent(fate));
         self.lanes.send_all(io, index, input, |_| {
@@ -216,7 +216,7 @@ impl AccessList {
             let verdicts = &mut verdicts[start..start + same.len()];
             match lists.get_mut(usize::from(of(&same[0]))) {
                 Some(list) => list.decide(same, verdicts),
-                None => verdicts.fill(Fate::By(Action::Permit)),
+                None => verdicts.fill(Fate::By(RuleAction::Permit)),
             }
             start += same.len();
         }
@@ -264,8 +264,8 @@ impl Configure for AccessList {
     const NAME: &'static str = "access-list";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("rules = [\"deny tcp port 5555\", \"deny src net 10.0.0.0/8\", \"permit\"]")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys("rules = [\"deny tcp port 5555\", \"deny src net 10.0.0.0/8\", \"permit\"]")
     }
 
     fn configure(config: Config, context: &Context) -> Result<AccessList, SettingError> {
@@ -300,7 +300,7 @@ impl Configure for AccessList {
             }
         };
         let shown = Arc::new(Shown(lists.iter().map(List::counts).collect()));
-        let verdicts = vec![Fate::By(Action::Deny); CAPACITY];
+        let verdicts = vec![Fate::By(RuleAction::Deny); CAPACITY];
         let direction = config.direction;
         Ok(AccessList { domain, direction, lists, by_interface, shown, lanes: Lanes::new(), verdicts })
     }

@@ -13,7 +13,7 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_netif::arp_guard;
 use bellows_packet::Packet;
@@ -25,12 +25,12 @@ use bellows_wire::{EtherType, MacAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::strangers::Link;
+use self::strangers::LinkStrangers;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::conflicts::{Claim, Conflicts};
 use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, limits};
 use crate::lanes::{Lanes, Refused};
-use crate::limit::{Hearing, Sender};
+use crate::limit::{Hearing, MessageSender};
 use crate::vrf::{HOST, RoutingDomain};
 
 /// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers
@@ -92,7 +92,7 @@ pub struct Arp {
     /// The numbers of interfaces with a proxy.
     proxy: Vec<u16>,
     /// The links of interfaces, by their numbers, of which there is no 0.
-    links: Vec<Link>,
+    links: Vec<LinkStrangers>,
     /// When an address of each interface may be defended again.
     defends_at: Box<[u64]>,
     conflicts: Conflicts,
@@ -258,8 +258,8 @@ impl Arp {
 
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
-        let links: Vec<Link> =
-            std::iter::once(Link::default()).chain(domain.tables().interfaces().iter().map(Link::of)).collect();
+        let links: Vec<LinkStrangers> =
+            std::iter::once(LinkStrangers::default()).chain(domain.tables().interfaces().iter().map(LinkStrangers::of)).collect();
         Arp {
             resolver: Resolver::new(domain, IpFamily::V4, limits),
             hearing: Hearing::new(links.len() - 1),
@@ -364,9 +364,9 @@ impl Arp {
             }
         }
         let class = match (is_known, is_off_link) {
-            (true, _) => Sender::Known,
-            (_, true) => Sender::OffLink,
-            _ => Sender::Stranger,
+            (true, _) => MessageSender::Known,
+            (_, true) => MessageSender::OffLink,
+            _ => MessageSender::Stranger,
         };
         // What changes nothing and gets no answer costs little, and has no limit.
         if (is_known || may_answer) && !self.hearing.hears(number, class, now) {
@@ -533,8 +533,8 @@ impl Configure for Arp {
     const NAME: &'static str = "arp";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured(
             "it hears a limited number of packets a second; `bellows bench floods` measures what those beyond cost",
         )
     }

@@ -8,7 +8,7 @@ use bellows_engine::Settings;
 use bellows_rig::Rig;
 use bellows_testkit::eventually;
 use bellows_vrf::interface::InterfaceAddress;
-use bellows_vrf::{IfExists, RouteSpec, Target, Vrf};
+use bellows_vrf::{IfExists, RouteSpec, RouteTarget, Vrf};
 
 /// Interfaces `a` with 10.1.0.1/16 and `b` with 10.2.0.1/16, and these routes.
 fn domain(routes: &[String]) -> Arc<RoutingDomain> {
@@ -75,7 +75,7 @@ fn pass(rig: &mut Rig, from: u64, seconds: u64, answers: impl Fn(Ipv4Addr) -> bo
 fn in_use(domain: &RoutingDomain, address: &str) -> BTreeSet<String> {
     let changes = domain.tables().lock();
     let (_, route) = changes.look_up(address.parse().unwrap()).unwrap();
-    let Target::Forward(ways) = changes.target(route.next) else { panic!("it forwards") };
+    let RouteTarget::Forward(ways) = changes.target(route.next) else { panic!("it forwards") };
     ways.iter().filter(|way| way.is_in_use).map(|way| way.gateway.unwrap().to_string()).collect()
 }
 

@@ -12,7 +12,7 @@ use bellows_vrf::{Interface, Tag};
 use super::Arp;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::header::{load_u32, load_u64};
-use crate::limit::Sender;
+use crate::limit::MessageSender;
 
 /// Bytes of an Ethernet header and an ARP packet.
 const LENGTH: usize = ETHERNET + 28;
@@ -29,16 +29,16 @@ const REPLY: u64 = 2;
 
 /// The link of an interface.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct LinkStrangers {
     /// The interface's Ethernet address, as it is loaded.
     mac: u64,
     /// Its addresses, and the bits of the link's part in them.
     addresses: Vec<(u32, u32)>,
 }
 
-impl Link {
+impl LinkStrangers {
     /// That of an interface.
-    pub(super) fn of(interface: &Interface) -> Link {
+    pub(super) fn of(interface: &Interface) -> LinkStrangers {
         let address = |own: &InterfaceAddress| match own.address {
             IpAddr::V4(address) => {
                 Some((u32::from(address), u32::MAX.checked_shl(32 - u32::from(own.length)).unwrap_or(0)))
@@ -46,7 +46,7 @@ impl Link {
             IpAddr::V6(_) => None,
         };
         let mac = interface.mac.0.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
-        Link { mac, addresses: interface.addresses.iter().filter_map(address).collect() }
+        LinkStrangers { mac, addresses: interface.addresses.iter().filter_map(address).collect() }
     }
 
     /// Whether an address is certainly that of another station on the link.
@@ -127,7 +127,7 @@ impl Arp {
             return None;
         }
         if self.resolver.may_know((number, Ipv4Addr::from(sender).into())) {
-            return (!self.hearing.would_hear(number, Sender::Known, now)).then_some(Refused::RateLimited);
+            return (!self.hearing.would_hear(number, MessageSender::Known, now)).then_some(Refused::RateLimited);
         }
         if sender == target {
             return Some(Refused::Announced).filter(|_| operation == REQUEST || self.host.is_none());
@@ -139,7 +139,7 @@ impl Arp {
             return None;
         }
         match link.has_address(target) {
-            true if self.hearing.would_hear(number, Sender::Stranger, now) => None,
+            true if self.hearing.would_hear(number, MessageSender::Stranger, now) => None,
             true => Some(Refused::RateLimited),
             false => Some(Refused::NotLocal),
         }

@@ -4,7 +4,7 @@ use bellows_engine::Io;
 use bellows_packet::{CAPACITY, Packet};
 
 use super::vlans::{Leaves, Membership, retag};
-use super::{Bridge, Origin};
+use super::{Bridge, InputOrigin};
 use crate::lanes::UNUSUAL;
 use crate::mac_table::{Hashed, Key, Learned, PortLimit, View};
 use crate::vlan_header::{Outer, outer};
@@ -108,7 +108,7 @@ impl Frames {
         io: &Io<Bridge>,
         view: &View<'_>,
         count: usize,
-        origin: &Origin,
+        origin: &InputOrigin,
         drops_violations: bool,
     ) -> Common {
         let closely = Closely { io, view, origin, drops_violations };
@@ -142,7 +142,7 @@ impl Frames {
 struct Closely<'d> {
     io: &'d Io<'d, Bridge>,
     view: &'d View<'d>,
-    origin: &'d Origin,
+    origin: &'d InputOrigin,
     drops_violations: bool,
 }
 

@@ -14,7 +14,7 @@ mod vlans;
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError, SharedObject};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError, SharedObject};
 use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status, counters};
 use bellows_packet::Packet;
 
@@ -26,12 +26,12 @@ use self::decide::{
 use self::storm::{Flood, Storm, is_reserved};
 use self::vlans::{Leaves, Membership, retag};
 use crate::lanes::{Lanes, UNUSUAL};
-use crate::mac_table::{self, Key, MacTable, Port, PortLimit};
+use crate::mac_table::{self, Key, MacTable, BridgePort, PortLimit};
 
 /// What is known of an input.
-struct Origin {
+struct InputOrigin {
     /// `None` if the table has too many ports.
-    port: Option<Port>,
+    port: Option<BridgePort>,
     max_addresses: u32,
     /// By the table's number of the destination's port: the output, or why there is none.
     ways: Vec<u16>,
@@ -52,11 +52,11 @@ pub struct Bridge {
     /// The names of the inputs and of the outputs for which the rest was made.
     links: [Vec<String>; 2],
     /// By input.
-    origins: Vec<Origin>,
+    origins: Vec<InputOrigin>,
     /// The VLANs of each output; none in a bridge without.
     memberships: Vec<Membership>,
     /// The outputs' ports, which the bridge has.
-    ports: Vec<Option<Port>>,
+    ports: Vec<Option<BridgePort>>,
     frames: Frames,
     lanes: Lanes,
 }
@@ -135,7 +135,7 @@ impl Bridge {
         self.links = links;
         let Bridge { config, table, .. } = self;
         let outputs: Vec<&str> = (0..io.outputs()).map(|output| io.output_name(output).unwrap_or_default()).collect();
-        let ports: Vec<Option<Port>> = outputs.iter().map(|name| table.port(name)).collect();
+        let ports: Vec<Option<BridgePort>> = outputs.iter().map(|name| table.port(name)).collect();
         // The keys were checked when the bridge was created; a port without VLANs has none of those that others have.
         let membership = |name: &str| config.has_vlans().then(|| config.membership(name).unwrap_or_default());
         let group = |port: &str| config.groups.iter().position(|group| group.iter().any(|name| name == port));
@@ -148,7 +148,7 @@ impl Bridge {
             };
             let port = table.port(name);
             let mut ways = Vec::new();
-            let mut set = |port: &Option<Port>, way| {
+            let mut set = |port: &Option<BridgePort>, way| {
                 let Some(place) = port.as_ref().map(|port| usize::from(port.number)) else { return };
                 if ways.len() <= place {
                     ways.resize(place + 1, NO_OUTPUT);
@@ -159,7 +159,7 @@ impl Bridge {
             // The port itself need not have an output.
             set(&port, SAME_PORT);
             let may_leave = outputs.iter().enumerate().map(|(output, to)| way(to, output) < UNUSUAL).collect();
-            Origin {
+            InputOrigin {
                 port,
                 max_addresses: config.max_addresses(name),
                 ways,
@@ -219,7 +219,7 @@ struct Flooding<'b> {
     names: (&'b str, &'b str),
     config: &'b Config,
     protocols: [u16; 2],
-    origin: &'b mut Origin,
+    origin: &'b mut InputOrigin,
     memberships: &'b [Membership],
 }
 
@@ -314,7 +314,7 @@ impl Configure for Bridge {
     const NAME: &'static str = "bridge";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         // The receivers of the traffic are at the other port.
         let known = |label, traffic, receivers: std::ops::Range<u32>| {
             let station = |number: u32| {
@@ -334,7 +334,7 @@ impl Configure for Bridge {
             }
         };
         let flooded = BenchRow { label: "flooded", outputs: &["input", "other"], ..BenchRow::default() };
-        Bench::Rows(vec![
+        BenchSetup::Rows(vec![
             known("known", "", 2..3),
             known("1024 stations", "stations:1024", 1 << 16..(1 << 16) + 512),
             known("65536 stations", "stations:65536", 1 << 16..(1 << 16) + (1 << 15)),

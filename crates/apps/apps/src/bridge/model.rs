@@ -40,7 +40,7 @@ struct Sent {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Burst(usize, Vec<Sent>),
     Pause(u64),
 }
@@ -256,14 +256,14 @@ fn keys() -> impl Strategy<Value = Keys> {
     })
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ModelStep>> {
     let id = prop_oneof![Just(0u16), 5u16..10];
     let tag = prop::option::of((id, 0u16..16).prop_map(|(id, priority)| priority << 12 | id));
     let frame = (0u8..7, 2u8..7, tag).prop_map(|(to, from, tag)| Sent { to, from, tag });
     let run = (frame, 1usize..4).prop_map(|(frame, count)| vec![frame; count]);
     let burst = prop::collection::vec(run, 1..6).prop_map(|runs| runs.concat());
     let pause = prop_oneof![0..SECOND, 0..4 * SECOND, 0..40 * SECOND];
-    let step = prop_oneof![5 => (0..PORTS.len(), burst).prop_map(|(port, sent)| Step::Burst(port, sent)), 2 => pause.prop_map(Step::Pause)];
+    let step = prop_oneof![5 => (0..PORTS.len(), burst).prop_map(|(port, sent)| ModelStep::Burst(port, sent)), 2 => pause.prop_map(ModelStep::Pause)];
     prop::collection::vec(step, 1..40)
 }
 
@@ -281,12 +281,12 @@ proptest! {
         let mut number = 0;
         for step in steps {
             match step {
-                Step::Pause(nanos) => {
+                ModelStep::Pause(nanos) => {
                     naive.pause(nanos);
                     rig.set_time(naive.now);
                     rig.settle();
                 }
-                Step::Burst(port, sent) => {
+                ModelStep::Burst(port, sent) => {
                     let mut expected = vec![Vec::new(); PORTS.len()];
                     let mut frames = Vec::new();
                     for frame in sent {

@@ -66,7 +66,7 @@ fn frames_that_must_not_leave_are_counted() {
 #[test]
 fn frames_from_too_many_ports_are_flooded() {
     let bridge = bridge("{}").unwrap();
-    let others: Vec<Port> = (0..4_095).filter_map(|port| bridge.table.port(&format!("port {port}"))).collect();
+    let others: Vec<BridgePort> = (0..4_095).filter_map(|port| bridge.table.port(&format!("port {port}"))).collect();
     assert_eq!(others.len(), 4_095);
     let mut rig = Rig::new(bridge, &PORTS, &PORTS);
     // One of them has the last number.

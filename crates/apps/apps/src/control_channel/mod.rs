@@ -14,7 +14,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_events::{HeartbeatTooLong, LinkDown, LinkUp};
 use bellows_packet::Packet;
@@ -315,8 +315,8 @@ impl Configure for ControlChannel {
     const NAME: &'static str = "control-channel";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured(
             "without a peer it drops all frames; use `bellows show run` in a network, not `bellows bench`",
         )
     }

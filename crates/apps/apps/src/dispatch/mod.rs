@@ -4,7 +4,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
@@ -119,9 +119,9 @@ impl Configure for Dispatch {
     const NAME: &'static str = "dispatch";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let keys = "rules = [{ to = \"output\", protocol = \"udp\" }]".to_owned();
-        Bench::Rows(vec![BenchRow { keys, outputs: &["output"], ..BenchRow::default() }])
+        BenchSetup::Rows(vec![BenchRow { keys, outputs: &["output"], ..BenchRow::default() }])
     }
 
     fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {

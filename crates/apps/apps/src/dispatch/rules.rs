@@ -86,7 +86,7 @@ struct Fields {
 
 /// Which fields rules have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+struct RuleFields {
     is_v6: bool,
     source: bool,
     destination: bool,
@@ -95,8 +95,8 @@ struct Shape {
 }
 
 impl Fields {
-    fn shape(&self) -> Shape {
-        Shape {
+    fn shape(&self) -> RuleFields {
+        RuleFields {
             is_v6: self.is_v6,
             source: self.source.is_some(),
             destination: self.destination.is_some(),
@@ -106,7 +106,7 @@ impl Fields {
     }
 
     /// The fields that rules of a shape have.
-    fn of(self, shape: Shape) -> Fields {
+    fn of(self, shape: RuleFields) -> Fields {
         Fields {
             is_v6: self.is_v6,
             source: self.source.filter(|_| shape.source),
@@ -175,7 +175,7 @@ fn is_extension(next_header: u8) -> bool {
 
 /// Rules in a row with the same fields.
 struct Run {
-    shape: Shape,
+    shape: RuleFields,
     exact: HashMap<Fields, usize>,
     guesses: Guesses,
     patterns: Vec<(Pattern, usize)>,

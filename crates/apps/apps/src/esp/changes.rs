@@ -39,7 +39,7 @@ fn is_new_key(one: &Spec, other: &Spec) -> bool {
 
 /// One thing that has happened to a pair.
 #[derive(Debug)]
-enum Change {
+enum PairChange {
     Added { spis: [Spi; 2] },
     Removed,
     Replaced { way: Way, old: Spi, new: Spi, algorithm: &'static str, by: By },
@@ -53,7 +53,7 @@ pub(super) struct Changes {
     /// Whether pairs have begun: those of the start are none.
     has_begun: bool,
     /// Those that have not been told yet.
-    untold: VecDeque<(String, Change)>,
+    untold: VecDeque<(String, PairChange)>,
     /// Whether a key is gone with which the thread of the app has computed.
     has_lost_key: bool,
     /// Old keys that still receive, by pair.
@@ -73,7 +73,7 @@ impl Changes {
         for (name, running) in &keyring.running {
             let now = running.current;
             let Some(then) = before.get(name) else {
-                self.untold.push_back((name.clone(), Change::Added { spis: now.map(|spec| spec.spi) }));
+                self.untold.push_back((name.clone(), PairChange::Added { spis: now.map(|spec| spec.spi) }));
                 self.by.insert(name.clone(), [by; 2]);
                 continue;
             };
@@ -85,7 +85,7 @@ impl Changes {
                 self.has_lost_key = true;
                 self.by.entry(name.clone()).or_default()[way as usize] = by;
                 let (old, new, algorithm) = (old.spi, new.spi, new.algorithm.name());
-                self.untold.push_back((name.clone(), Change::Replaced { way, old, new, algorithm, by }));
+                self.untold.push_back((name.clone(), PairChange::Replaced { way, old, new, algorithm, by }));
                 if way == Way::Inbound && old != new {
                     self.old.push((name.clone(), running.id, old));
                 }
@@ -93,7 +93,7 @@ impl Changes {
         }
         for name in before.keys().filter(|name| !keyring.running.contains_key(*name)) {
             self.has_lost_key = true;
-            self.untold.push_back((name.clone(), Change::Removed));
+            self.untold.push_back((name.clone(), PairChange::Removed));
             self.by.remove(name);
         }
         self.expired.retain(|(name, is_outbound, spi)| {
@@ -119,7 +119,7 @@ impl Changes {
             let is_there = keyring.associations.owner(*spi) == Some(*id);
             // What is told of a pair that was removed is that.
             if !is_there && keyring.running.get(name).is_some_and(|running| running.id == *id) {
-                self.untold.push_back((name.clone(), Change::Retired { spi: *spi }));
+                self.untold.push_back((name.clone(), PairChange::Retired { spi: *spi }));
             }
             is_there
         });
@@ -130,7 +130,7 @@ impl Changes {
     pub(super) fn note_expired(&mut self, name: &str, way: Way, running: &Running, limit: &'static str) {
         let spi = running.current[way as usize].spi;
         if self.expired.insert((name.to_owned(), way == Way::Outbound, spi)) {
-            self.untold.push_back((name.to_owned(), Change::Expired { way, spi, limit }));
+            self.untold.push_back((name.to_owned(), PairChange::Expired { way, spi, limit }));
         }
     }
 
@@ -142,19 +142,19 @@ impl Changes {
     }
 }
 
-fn tell(app: &str, pair: &str, change: &Change) {
+fn tell(app: &str, pair: &str, change: &PairChange) {
     let number = |spi: &Spi| u64::from(spi.get());
     match change {
-        Change::Added { spis: [inbound, outbound] } => {
+        PairChange::Added { spis: [inbound, outbound] } => {
             let (inbound_spi, outbound_spi) = (number(inbound), number(outbound));
             PairAdded { app, pair, inbound_spi, outbound_spi }.log(format_args!(
                 "{app}: the pair `{pair}` is new: it receives with SPI {inbound} and sends with {outbound}"
             ));
         }
-        Change::Removed => {
+        PairChange::Removed => {
             PairRemoved { app, pair }.log(format_args!("{app}: the pair `{pair}` and its keys are removed"));
         }
-        Change::Replaced { way, old, new, algorithm, by } => {
+        PairChange::Replaced { way, old, new, algorithm, by } => {
             let direction = way.key();
             let by = match by {
                 By::Start => "start",
@@ -167,13 +167,13 @@ fn tell(app: &str, pair: &str, change: &Change) {
                 "{app}: `{direction}` of the pair `{pair}` has a new key by {by}: SPI {new} after {old}, {algorithm}"
             ));
         }
-        Change::Retired { spi } => {
+        PairChange::Retired { spi } => {
             KeyRetired { app, pair, spi: number(spi) }.log(format_args!(
                 "{app}: the old key of `inbound` of the pair `{pair}` (SPI {spi}) is gone, and packets with it are not \
                  received any more"
             ));
         }
-        Change::Expired { way, spi, limit } => {
+        PairChange::Expired { way, spi, limit } => {
             let direction = way.key();
             let event = KeyExpired { app, pair, direction, spi: number(spi), limit };
             event.log(format_args!(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bellows_esp::{Associations, Fingerprint, PairId, Spi};
 
-use super::plan::{Plan, Spec, Way};
+use super::plan::{AssociationPlan, Spec, Way};
 use super::records::Slot;
 use super::register::{self, Claim, User};
 
@@ -55,15 +55,15 @@ pub(super) struct Running {
 
 /// The plans of a pair.
 pub(super) struct Plans {
-    pub(super) inbound: Plan,
-    pub(super) outbound: Plan,
+    pub(super) inbound: AssociationPlan,
+    pub(super) outbound: AssociationPlan,
 }
 
 /// New keys of a pair.
 #[derive(Default)]
 pub(super) struct NewKeys {
-    pub(super) inbound: Option<Plan>,
-    pub(super) outbound: Option<Plan>,
+    pub(super) inbound: Option<AssociationPlan>,
+    pub(super) outbound: Option<AssociationPlan>,
     /// The configured key that they replace, if they were saved: another one is younger than they.
     pub(super) instead_of: Option<Fingerprint>,
 }
@@ -291,7 +291,7 @@ impl Keyring {
 impl NewKeys {
     /// The uses of the keys.
     pub(super) fn claims(&self) -> Vec<Claim> {
-        let claim = |plan: &Option<Plan>, way: Way| plan.as_ref().map(|plan| plan.spec.claim(way));
+        let claim = |plan: &Option<AssociationPlan>, way: Way| plan.as_ref().map(|plan| plan.spec.claim(way));
         [claim(&self.inbound, Way::Inbound), claim(&self.outbound, Way::Outbound)].into_iter().flatten().collect()
     }
 }

@@ -37,7 +37,7 @@ mod upkeep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Vector};
 use bellows_sys::stack;
@@ -54,9 +54,9 @@ use config::{Association, Direction};
 use exceeding::Exceeding;
 use keyring::{Keyring, Plans};
 use pair::{Learned, Pair};
-use plan::{Plan, Way};
+use plan::{AssociationPlan, Way};
 use register::Claim;
-use requests::Shared;
+use requests::EspShared;
 
 /// Seals and opens packets.
 pub struct Esp {
@@ -80,7 +80,7 @@ pub struct Esp {
     /// Keys that were claimed for this app at its start.
     claimed: Vec<Claim>,
     changes: Changes,
-    shared: Arc<Shared>,
+    shared: Arc<EspShared>,
     /// When the state is published.
     next_publication: u64,
     /// The pairs of which no packet was authentic, as told.
@@ -242,11 +242,11 @@ impl Configure for Esp {
     const NAME: &'static str = "esp";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let keys = "local = \"2001:db8::1\", associations = { in-0 = { remote = \"2001:db8::2\", \
                     inbound = { spi = 0x1001, algorithm = \"aes-128-gcm\", key = \"1111111111111111111111111111111101020304\" }, \
                     outbound = { spi = 0x1002, algorithm = \"aes-128-gcm\", key = \"2222222222222222222222222222222201020304\" } } }";
-        Bench::Rows(vec![BenchRow {
+        BenchSetup::Rows(vec![BenchRow {
             label: "into a tunnel",
             keys: keys.to_owned(),
             inputs: &["in-0"],
@@ -272,7 +272,7 @@ impl Configure for Esp {
                 if direction.key.is_some() {
                     context.note_secret("associations", &[&name, way.key(), "key"]);
                 }
-                Plan::read(direction, way, &read_secret).map_err(|error| at(error.in_entry(way.key())))
+                AssociationPlan::read(direction, way, &read_secret).map_err(|error| at(error.in_entry(way.key())))
             };
             let Association { inbound, outbound, .. } = &association;
             let plans = Plans { inbound: plan(inbound, Way::Inbound)?, outbound: plan(outbound, Way::Outbound)? };

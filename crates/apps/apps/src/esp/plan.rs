@@ -61,7 +61,7 @@ impl Spec {
 }
 
 /// An association that can be created.
-pub(super) struct Plan {
+pub(super) struct AssociationPlan {
     pub(super) spec: Spec,
     cipher: Cipher,
 }
@@ -69,12 +69,12 @@ pub(super) struct Plan {
 /// Reads the file with a key.
 pub(super) type ReadSecret<'r> = &'r dyn Fn(&Path) -> Result<Zeroizing<String>, SettingError>;
 
-impl Plan {
+impl AssociationPlan {
     /// Reads one direction of a pair.
     ///
     /// # Errors
     /// If a value is out of its range, or the key is none.
-    pub(super) fn read(direction: &Direction, way: Way, read_secret: ReadSecret<'_>) -> Result<Plan, SettingError> {
+    pub(super) fn read(direction: &Direction, way: Way, read_secret: ReadSecret<'_>) -> Result<AssociationPlan, SettingError> {
         let wrong = |message: String, help: &str| SettingError::at("associations", message, help);
         let spi = Spi::new(direction.spi).map_err(|error| wrong(error.to_string(), "").in_entry("spi"))?;
         if way == Way::Outbound && (direction.window.is_some() || direction.resync_after.is_some()) {
@@ -101,7 +101,7 @@ impl Plan {
             soft: direction.soft,
             hard: direction.hard,
         };
-        Ok(Plan { spec, cipher })
+        Ok(AssociationPlan { spec, cipher })
     }
 
     /// The association that receives, which goes on with what its key was used for before.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bellows_esp::{Amount, Fingerprint, Progress};
+use bellows_esp::{Amount, Fingerprint, KeyProgress};
 use bellows_sys::atomic_file::Replacement;
 use bellows_sys::shared::SharedCells;
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ impl Used {
 /// What is known of a key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Record {
+pub(super) struct KeyRecord {
     /// The SPI with which it received; 0 for none.
     pub(super) spi: u32,
     /// Whether another app of the same network had the other end of the key.
@@ -80,9 +80,9 @@ pub(super) struct Record {
     pub(super) ivs: Ivs,
 }
 
-impl Record {
+impl KeyRecord {
     /// Adds what another file has of this network.
-    fn merge(&mut self, other: &Record) {
+    fn merge(&mut self, other: &KeyRecord) {
         self.has_both_ends |= other.has_both_ends;
         self.is_used_here[0] |= other.is_used_here[0];
         self.is_used_here[1] |= other.is_used_here[1];
@@ -90,7 +90,7 @@ impl Record {
     }
 
     /// Adds what another network has done.
-    pub(super) fn learn(&mut self, other: &Record) {
+    pub(super) fn learn(&mut self, other: &KeyRecord) {
         self.spi = if other.spi == 0 { self.spi } else { other.spi };
         self.used[0].merge(other.used[0]);
         self.used[1].merge(other.used[1]);
@@ -99,7 +99,7 @@ impl Record {
 }
 
 /// Records by key.
-pub(super) type Records = HashMap<Fingerprint, Record>;
+pub(super) type Records = HashMap<Fingerprint, KeyRecord>;
 
 /// The cells of one key.
 #[derive(Clone)]
@@ -143,7 +143,7 @@ impl Slot {
     }
 
     /// Begins with what is known of a key, and seals with IVs at this offset.
-    fn fill(&self, key: Fingerprint, known: &Record, iv_offset: u64) {
+    fn fill(&self, key: Fingerprint, known: &KeyRecord, iv_offset: u64) {
         self.store(cell::SPI, known.spi.into());
         self.store(cell::IV_OFFSET, iv_offset);
         self.store(cell::FIRST_SEQUENCE, known.used[Way::Outbound as usize].sequence);
@@ -162,20 +162,20 @@ impl Slot {
     }
 
     /// Where an association with this key counts.
-    pub(super) fn progress(&self, way: Way) -> Progress {
+    pub(super) fn progress(&self, way: Way) -> KeyProgress {
         let first = self.first + cell::USED[way as usize];
-        Progress::in_cells(Arc::clone(&self.cells), first).expect("a slot has all its cells")
+        KeyProgress::in_cells(Arc::clone(&self.cells), first).expect("a slot has all its cells")
     }
 
     pub(super) fn used(&self, way: Way) -> Used {
         let progress = self.progress(way);
         let Amount { packets, bytes } = progress.used();
-        let nanoseconds = self.load(cell::USED[way as usize] + Progress::CELLS);
+        let nanoseconds = self.load(cell::USED[way as usize] + KeyProgress::CELLS);
         Used { sequence: progress.sequence(), packets, bytes, nanoseconds }
     }
 
     pub(super) fn set_nanoseconds(&self, way: Way, nanoseconds: u64) {
-        self.store(cell::USED[way as usize] + Progress::CELLS, nanoseconds);
+        self.store(cell::USED[way as usize] + KeyProgress::CELLS, nanoseconds);
     }
 
     /// Whether this network has used the key in a direction, in this run or before.
@@ -210,7 +210,7 @@ impl Slot {
     }
 
     /// All that it has, where this run may have sealed up to `sequence`.
-    pub(super) fn record(&self, sequence: u64) -> Record {
+    pub(super) fn record(&self, sequence: u64) -> KeyRecord {
         let mut ivs = Ivs::default();
         let (first, offset) = (self.load(cell::FIRST_SEQUENCE), self.iv_offset());
         if sequence > first {
@@ -219,7 +219,7 @@ impl Slot {
         let mut used = [self.used(Way::Inbound), self.used(Way::Outbound)];
         used[Way::Outbound as usize].sequence = sequence;
         let is_used_here = [Way::Inbound, Way::Outbound].map(|way| self.is_used_here(way));
-        Record { spi: self.spi(), has_both_ends: self.has_both_ends(), used, is_used_here, ivs }
+        KeyRecord { spi: self.spi(), has_both_ends: self.has_both_ends(), used, is_used_here, ivs }
     }
 }
 
@@ -277,14 +277,14 @@ mod by_digits {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
-    use super::{Record, Records};
+    use super::{KeyRecord, Records};
 
     pub(super) fn serialize<S: Serializer>(records: &Records, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(records.iter().map(|(key, record)| (key.to_string(), record)))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Records, D::Error> {
-        let texts = HashMap::<String, Record>::deserialize(deserializer)?;
+        let texts = HashMap::<String, KeyRecord>::deserialize(deserializer)?;
         let key = |text: &str| u128::from_str_radix(text, 16).map(Fingerprint::from).map_err(Error::custom);
         texts.into_iter().map(|(text, record)| Ok((key(&text)?, record))).collect()
     }
@@ -480,7 +480,7 @@ impl Slots {
         &mut self,
         store: Option<&mut Store>,
         key: Fingerprint,
-        known: &Record,
+        known: &KeyRecord,
     ) -> Result<Slot, StoreError> {
         let cells = match &self.cells {
             Some(cells) if self.taken < SLOTS => Arc::clone(cells),

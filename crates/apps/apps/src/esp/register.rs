@@ -17,7 +17,7 @@ use bellows_esp::{Fingerprint, Spi};
 
 use super::plan::Way;
 pub use super::records::Places;
-use super::records::{Record, Records, Slot, Slots, Store, StoreError, Used};
+use super::records::{KeyRecord, Records, Slot, Slots, Store, StoreError, Used};
 
 /// How often the lasting file is written.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl Refusal {
 
 /// What an association goes on with.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct RegisterEntry {
     pub(super) slot: Slot,
     /// Those who use it, by direction.
     users: [Option<User>; 2],
@@ -106,12 +106,12 @@ pub(super) struct Entry {
     /// The packets received when the last app that sealed with the key left.
     received_at_leave: u64,
     /// What is known of earlier runs.
-    known: Record,
+    known: KeyRecord,
     /// When the lasting file was written last.
     written: [u64; 2],
 }
 
-impl Entry {
+impl RegisterEntry {
     fn packets(&self, way: Way) -> u64 {
         self.slot.used(way).packets
     }
@@ -147,7 +147,7 @@ impl Entry {
 
 #[derive(Default)]
 pub(super) struct Register {
-    entries: HashMap<Fingerprint, Entry>,
+    entries: HashMap<Fingerprint, RegisterEntry>,
     slots: Slots,
     places: Option<Places>,
     store: Option<Store>,
@@ -307,7 +307,7 @@ impl Register {
             let mut known = own.cloned().unwrap_or_default();
             others.get(&key).into_iter().for_each(|other| known.learn(other));
             let slot = self.slots.take(self.store.as_mut(), key, &known)?;
-            let entry = Entry {
+            let entry = RegisterEntry {
                 slot,
                 users: [None; 2],
                 had: Default::default(),

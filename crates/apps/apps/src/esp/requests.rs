@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::changes::By;
 use super::config::{Direction, Limits, Mode};
 use super::keyring::{NewKeys, Running};
-use super::plan::{Plan, Spec, Way};
+use super::plan::{AssociationPlan, Spec, Way};
 use super::register::{self, Claim};
 use super::{Esp, SECOND};
 
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the app and other threads share. It outlives reloads.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct EspShared {
     published: Mutex<Vec<PairState>>,
     orders: Mutex<Vec<(u64, Orders)>>,
     /// The number of the next orders, which tells them from others.
@@ -38,11 +38,11 @@ pub(super) struct Shared {
 /// New keys that the app takes together.
 pub(super) struct Orders {
     pub(super) by: By,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<KeyChange>,
 }
 
 /// New keys for a pair.
-pub(super) struct Change {
+pub(super) struct KeyChange {
     pub(super) pair: String,
     pub(super) keys: NewKeys,
     pub(super) answer: Sender<Result<Replaced, String>>,
@@ -122,7 +122,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl EspShared {
     /// Takes the new keys that wait for the app. Never waits.
     pub(super) fn take_orders(&self) -> impl Iterator<Item = Orders> {
         let taken = self.orders.try_lock().map(|mut orders| std::mem::take(&mut *orders)).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Shared {
             .into_iter()
             .map(|(pair, keys)| {
                 let (answer, answered) = channel();
-                (Change { pair, keys, answer }, answered)
+                (KeyChange { pair, keys, answer }, answered)
             })
             .unzip();
         let number = self.next.fetch_add(1, Relaxed);
@@ -232,7 +232,7 @@ impl Shared {
     }
 }
 
-impl Status for Shared {
+impl Status for EspShared {
     fn status(&self) -> Value {
         let cipher = Implementation::available().first().map(|implementation| implementation.instructions());
         json!({ "pairs": *lock(&self.published), "instructions": cipher })
@@ -382,7 +382,7 @@ struct SavedKey {
 }
 
 /// The requests of one client.
-struct Talk(Arc<Shared>);
+struct Talk(Arc<EspShared>);
 
 impl Conversation for Talk {
     fn answer(&mut self, request: Value) -> Result<Value, RequestError> {
@@ -408,12 +408,12 @@ fn mistake(request: &Value) -> String {
 }
 
 /// Reads one direction of a request.
-fn read(direction: &Direction, way: Way) -> Result<Plan, String> {
+fn read(direction: &Direction, way: Way) -> Result<AssociationPlan, String> {
     if direction.key_file.is_some() {
         return Err(format!("`{}`: a request has the key itself; give `key` in place of `key_file`", way.key()));
     }
     let read_secret = |_: &std::path::Path| unreachable!("there is no file");
-    Plan::read(direction, way, &read_secret).map_err(|error| {
+    AssociationPlan::read(direction, way, &read_secret).map_err(|error| {
         let help = if error.help.is_empty() { String::new() } else { format!("; {}", error.help) };
         format!("`{}`: {}{help}", way.key(), error.message)
     })

@@ -7,7 +7,7 @@ use bellows_packet::Packet;
 use super::changes;
 use super::keyring::{Age, Running};
 use super::plan::{Spec, Way};
-use super::requests::{Change, Orders, Replaced};
+use super::requests::{KeyChange, Orders, Replaced};
 use super::{Esp, SECOND};
 
 /// How often the app looks at these things, in nanoseconds.
@@ -47,7 +47,7 @@ impl Esp {
     fn carry_out(&mut self, io: &Io<Self>) {
         for Orders { by, changes } in self.shared.take_orders() {
             let before = changes::specs(&self.keyring);
-            for Change { pair, keys, answer } in changes {
+            for KeyChange { pair, keys, answer } in changes {
                 let count = u64::from(keys.inbound.is_some()) + u64::from(keys.outbound.is_some());
                 let result = self.keyring.rekey(&pair, keys).map(|()| {
                     io.count(Self::REKEYED, count);

@@ -2,7 +2,7 @@
 
 use bellows_packet::{Contents, Packet};
 use bellows_sys::simd::Simd;
-use bellows_vrf::adjacency::{Adjacency, Kind, MAX_HEADER};
+use bellows_vrf::adjacency::{Adjacency, AdjacencyKind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
 use proptest::prelude::*;
 
@@ -80,14 +80,14 @@ fn packets(frames: &[Vec<u8>], tags: &[Tag]) -> Vec<Packet> {
 fn adjacencies() -> Adjacencies {
     let table = Adjacencies::new(20);
     let shapes = [
-        (Kind::Complete, 1, 1500, 14),
-        (Kind::Complete, 1, 1500, 14),
-        (Kind::Complete, 1, 400, 14),
-        (Kind::Complete, 2, 1500, 14),
-        (Kind::Complete, 3, 1500, 18),
-        (Kind::Incomplete, 1, 1500, 14),
-        (Kind::Glean, 2, 1500, 14),
-        (Kind::Complete, 9, 1500, 14),
+        (AdjacencyKind::Complete, 1, 1500, 14),
+        (AdjacencyKind::Complete, 1, 1500, 14),
+        (AdjacencyKind::Complete, 1, 400, 14),
+        (AdjacencyKind::Complete, 2, 1500, 14),
+        (AdjacencyKind::Complete, 3, 1500, 18),
+        (AdjacencyKind::Incomplete, 1, 1500, 14),
+        (AdjacencyKind::Glean, 2, 1500, 14),
+        (AdjacencyKind::Complete, 9, 1500, 14),
     ];
     for (number, (kind, interface, mtu, length)) in (1..).zip(shapes) {
         let mut header = [number; MAX_HEADER];
@@ -125,7 +125,7 @@ fn rewrite_naively(
     let may_age = hops > 1 && if version == 4 { source != 0xa9fe } else { source != 0 && source < 0xfe80 };
     let length = if version == 4 { usize::from(word(2)) } else { 40 + usize::from(word(4)) };
     let may_be_told = if version == 4 { source != 0xa9fe } else { matches!(source >> 8, 0x20..=0x3f | 0xfc | 0xfd) };
-    if is_diverted && adjacency.kind == Kind::Complete && hops <= 1 && may_be_told {
+    if is_diverted && adjacency.kind == AdjacencyKind::Complete && hops <= 1 && may_be_told {
         return (ERROR, tag.with(IcmpError::of(Reason::TimeExceeded).number()));
     }
     if ip.len() > mtu {
@@ -134,10 +134,10 @@ fn rewrite_naively(
         let error = IcmpError { reason: Reason::TooBig, value: adjacency.mtu };
         return if is_told { (ERROR, tag.with(error.number())) } else { unusual };
     }
-    if adjacency.kind == Kind::Complete && (adjacency.length != 14 || output == UNUSUAL) || !may_age {
+    if adjacency.kind == AdjacencyKind::Complete && (adjacency.length != 14 || output == UNUSUAL) || !may_age {
         return unusual;
     }
-    if adjacency.kind != Kind::Complete && !is_diverted {
+    if adjacency.kind != AdjacencyKind::Complete && !is_diverted {
         return unusual;
     }
     // A checksum that is wrong stays wrong by as much.
@@ -149,7 +149,7 @@ fn rewrite_naively(
         let checksum = ((checksum + 0xffff - difference) % 0xffff) as u16;
         frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     }
-    if adjacency.kind != Kind::Complete {
+    if adjacency.kind != AdjacencyKind::Complete {
         return (RESOLVE, tag);
     }
     frame[..14].copy_from_slice(&adjacency.header[..14]);
@@ -159,7 +159,7 @@ fn rewrite_naively(
 fn rewrite_with<F: Family>(simd: Simd, ahead: usize, packets: &mut [Packet], adjacencies: &Adjacencies) -> Vec<u16> {
     let mut numbers = vec![9; packets.len()];
     let ways = rewrite::Ways { adjacencies, outputs: &OUTPUTS, error: ERROR, resolve: RESOLVE };
-    rewrite::rewrite(simd, &mut rewrite::Batch::<F>::new(), Contents::of(packets), ahead, ways, &mut numbers);
+    rewrite::rewrite(simd, &mut rewrite::RewriteBatch::<F>::new(), Contents::of(packets), ahead, ways, &mut numbers);
     numbers
 }
 

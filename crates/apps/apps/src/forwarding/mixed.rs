@@ -5,7 +5,7 @@
 //! of: packets whose time runs out, that are too long, or whose next hop is not resolved.
 
 use bellows_packet::{FramesMut, Packet};
-use bellows_vrf::adjacency::{Lines, Seen, Shape};
+use bellows_vrf::adjacency::{Lines, Seen, AdjacencyState};
 use bellows_vrf::{IcmpError, Reason, Tag};
 
 use super::family::{Family, Headers};
@@ -14,7 +14,7 @@ use super::rewrite::Ways;
 use super::{BATCH, UNUSUAL};
 
 /// What is known of the packets of a batch.
-pub struct Known<'b, F: Family> {
+pub struct KnownFacts<'b, F: Family> {
     pub hops: &'b [F::Hops],
     pub heads: &'b [Seen],
     /// The output of each packet's interface.
@@ -47,7 +47,7 @@ impl Places {
 #[inline(always)]
 pub fn rewrite_mixed<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
-    known: &mut Known<'_, F>,
+    known: &mut KnownFacts<'_, F>,
     places: &mut Places,
     ways: Ways<'_>,
 ) {
@@ -60,10 +60,10 @@ pub fn rewrite_mixed<F: Family>(
 
 /// Numbers packets that are not usual as such. Hot.
 #[inline(always)]
-fn mark_others<F: Family>(packets: &[Packet], known: &mut Known<'_, F>) {
+fn mark_others<F: Family>(packets: &[Packet], known: &mut KnownFacts<'_, F>) {
     let rows = packets.iter().zip(known.heads).zip(known.hops).zip(&mut *known.numbers);
     for (((packet, &head), &hops), number) in rows {
-        let shape = Shape::of(head);
+        let shape = AdjacencyState::of(head);
         let is_usual = shape.is_usual()
             & (packet.len() <= ETHERNET + usize::from(shape.mtu()))
             & (Tag(packet.tag()).interface() != 0)
@@ -76,7 +76,7 @@ fn mark_others<F: Family>(packets: &[Packet], known: &mut Known<'_, F>) {
 #[inline(never)]
 fn write_usual<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
-    known: &mut Known<'_, F>,
+    known: &mut KnownFacts<'_, F>,
     places: &[u8],
     lines: Lines<'_>,
 ) {
@@ -94,13 +94,13 @@ fn write_usual<F: Family>(
 
 /// Numbers and tags packets as the decision about each of them would, if that is certain. Hot.
 #[inline(never)]
-fn divert<F: Family>(frames: &mut FramesMut<'_, F::Headers>, known: &mut Known<'_, F>, places: &[u8], ways: Ways<'_>) {
+fn divert<F: Family>(frames: &mut FramesMut<'_, F::Headers>, known: &mut KnownFacts<'_, F>, places: &[u8], ways: Ways<'_>) {
     let time_exceeded = const { IcmpError::of(Reason::TimeExceeded).number() };
     for place in places.iter().map(|&place| usize::from(place)) {
         let packet = &frames.packets()[place];
         let (length, has_offload) = (packet.len(), packet.has_offload());
         let (tag, headers) = frames.at_mut(place);
-        let (tag, shape, hops) = (Tag(tag), Shape::of(known.heads[place]), known.hops[place]);
+        let (tag, shape, hops) = (Tag(tag), AdjacencyState::of(known.heads[place]), known.hops[place]);
         if has_offload | (tag.interface() == 0) {
             continue;
         }

@@ -2,26 +2,26 @@
 
 use bellows_packet::{Contents, Frames, FramesMut, Handles, Packet, Start};
 use bellows_sys::simd::{Loop, Simd};
-use bellows_vrf::adjacency::{Lines, Seen, Shape};
+use bellows_vrf::adjacency::{Lines, Seen, AdjacencyState};
 use bellows_vrf::{Adjacencies, Tag};
 
 use super::family::{Family, Headers};
 use super::header::ETHERNET;
-use super::mixed::{Known, Places, rewrite_mixed};
+use super::mixed::{KnownFacts, Places, rewrite_mixed};
 use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL};
 
 /// What is read from a batch before anything is written. Loops use the room again and again.
-pub struct Batch<F: Family> {
+pub struct RewriteBatch<F: Family> {
     hops: [F::Hops; BATCH],
     aged: [F::Hops; BATCH],
     heads: [Seen; BATCH],
     places: Places,
 }
 
-impl<F: Family> Batch<F> {
-    pub fn new() -> Box<Batch<F>> {
+impl<F: Family> RewriteBatch<F> {
+    pub fn new() -> Box<RewriteBatch<F>> {
         let hops = [F::Hops::default(); BATCH];
-        Box::new(Batch { hops, aged: hops, heads: [Seen::default(); BATCH], places: Places::NONE })
+        Box::new(RewriteBatch { hops, aged: hops, heads: [Seen::default(); BATCH], places: Places::NONE })
     }
 }
 
@@ -49,7 +49,7 @@ impl Ways<'_> {
 /// usual floods may be tagged and numbered, too. Hot.
 pub fn rewrite<F: Family>(
     simd: Simd,
-    batch: &mut Batch<F>,
+    batch: &mut RewriteBatch<F>,
     packets: Contents<'_>,
     ahead: usize,
     ways: Ways<'_>,
@@ -59,7 +59,7 @@ pub fn rewrite<F: Family>(
 }
 
 struct Rewrite<'a, F: Family> {
-    batch: &'a mut Batch<F>,
+    batch: &'a mut RewriteBatch<F>,
     packets: Contents<'a>,
     ahead: usize,
     ways: Ways<'a>,
@@ -82,7 +82,7 @@ impl<F: Family> Loop for Rewrite<'_, F> {
     }
 }
 
-impl<F: Family> Batch<F> {
+impl<F: Family> RewriteBatch<F> {
     /// Rewrites packets, unless one is shorter than its headers: then none has changed, and the result is false. Hot.
     #[inline(always)]
     fn rewrite(&mut self, packets: &mut Contents<'_>, ahead: usize, ways: Ways<'_>, numbers: &mut [u16]) -> bool {
@@ -90,7 +90,7 @@ impl<F: Family> Batch<F> {
         let count = numbers.len();
         read_hops::<F>(&frames.frames(), ahead, &mut self.hops[..count]);
         if !self.rewrite_usual(&mut frames, handles, ahead, ways, numbers) {
-            let Batch { hops, heads, places, .. } = self;
+            let RewriteBatch { hops, heads, places, .. } = self;
             let (hops, heads) = (&hops[..count], &mut heads[..count]);
             let (lines, first_tag) = (ways.adjacencies.lines(), first_tag(&frames));
             if Tag(handles.different).number() == 0 {
@@ -99,7 +99,7 @@ impl<F: Family> Batch<F> {
                 read_heads(frames.packets(), ahead, lines, heads);
             }
             number(heads, ways, numbers);
-            rewrite_mixed::<F>(&mut frames, &mut Known { hops, heads, numbers }, places, ways);
+            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { hops, heads, numbers }, places, ways);
         }
         true
     }
@@ -116,9 +116,9 @@ impl<F: Family> Batch<F> {
     ) -> bool {
         let lines = ways.adjacencies.lines();
         let first_tag = first_tag(frames);
-        let is_usual = |shape: Shape| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
+        let is_usual = |shape: AdjacencyState| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
         let first = lines.head(first_tag.number());
-        if (Tag(handles.least_tag).interface() == 0) | !is_usual(Shape::of(first)) {
+        if (Tag(handles.least_tag).interface() == 0) | !is_usual(AdjacencyState::of(first)) {
             return false;
         }
         let count = numbers.len();
@@ -128,7 +128,7 @@ impl<F: Family> Batch<F> {
         }
         aged.iter_mut().zip(hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
         if Tag(handles.different).number() == 0 {
-            let output = ways.output(Shape::of(first).interface());
+            let output = ways.output(AdjacencyState::of(first).interface());
             let (header, is_same) = lines.header_of(first_tag.number(), first);
             if !is_same | (output == UNUSUAL) {
                 return false;
@@ -141,7 +141,7 @@ impl<F: Family> Batch<F> {
             return true;
         }
         read_heads(frames.packets(), ahead, lines, heads);
-        if !heads.iter().fold(true, |all, &head| all & is_usual(Shape::of(head))) {
+        if !heads.iter().fold(true, |all, &head| all & is_usual(AdjacencyState::of(head))) {
             return false;
         }
         number(heads, ways, numbers) && write_several::<F>(frames, lines, heads, hops, aged)
@@ -157,8 +157,8 @@ fn first_tag<S: Start>(frames: &FramesMut<'_, S>) -> Tag {
 /// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
 #[inline(always)]
 fn number(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
-    let interface = heads.first().map_or(0, |&head| Shape::of(head).interface());
-    if heads.iter().fold(false, |any, &head| any | (Shape::of(head).interface() != interface)) {
+    let interface = heads.first().map_or(0, |&head| AdjacencyState::of(head).interface());
+    if heads.iter().fold(false, |any, &head| any | (AdjacencyState::of(head).interface() != interface)) {
         return number_by_interface(heads, ways, numbers);
     }
     let output = ways.output(interface);
@@ -171,7 +171,7 @@ fn number(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
 fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
     let mut have_outputs = true;
     for (head, number) in heads.iter().zip(numbers) {
-        *number = ways.output(Shape::of(*head).interface());
+        *number = ways.output(AdjacencyState::of(*head).interface());
         have_outputs &= *number != UNUSUAL;
     }
     have_outputs

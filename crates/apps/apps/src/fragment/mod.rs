@@ -12,11 +12,11 @@ mod v6;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Input, Io, Output, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
 use bellows_vrf::{IcmpError, Reason, Tag};
-use bellows_wire::offload::{GsoPacket, Kind as GsoKind, finish_checksum};
+use bellows_wire::offload::{GsoPacket, GsoKind as GsoKind, finish_checksum};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -401,10 +401,10 @@ impl Configure for Fragment {
     const NAME: &'static str = "fragment";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let row =
             |label, mtu: u16, traffic| BenchRow { label, keys: format!("mtu = {mtu}"), traffic, ..BenchRow::default() };
-        Bench::Rows(vec![
+        BenchSetup::Rows(vec![
             row("all fit", 1500, "60"),
             row("each becomes 2", 1280, "may-fragment:1514"),
             row("each becomes 3", 576, "may-fragment:1514"),

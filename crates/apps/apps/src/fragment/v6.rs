@@ -1,7 +1,7 @@
 //! Fragments of IPv6 packets, which only their source makes (RFC 8200, section 4.5).
 
 use bellows_packet::{Packet, Vector};
-use bellows_sys::keyed_hash::{KeyedHash, Words};
+use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv6::{Ipv6Packet, field};
 
@@ -32,7 +32,7 @@ impl Identifications {
         let (words, _) = addresses.as_chunks::<8>();
         let mut key = [0; 5];
         key.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_be_bytes(*word));
-        let hash = self.hash.hash(Words::Five(&key));
+        let hash = self.hash.hash(KeyWords::Five(&key));
         let counter = &mut self.counters[(hash >> 32) as usize % COUNTERS];
         *counter = counter.wrapping_add(1);
         (hash as u32).wrapping_add(*counter)

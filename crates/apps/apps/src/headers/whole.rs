@@ -45,10 +45,10 @@ impl Template {
 /// What a received header must be: the bits that matter, and what they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    heads: [Words; LONG / SHORT],
-    head_masks: [Words; LONG / SHORT],
-    tail: Words,
-    tail_mask: Words,
+    heads: [RegisterWords; LONG / SHORT],
+    head_masks: [RegisterWords; LONG / SHORT],
+    tail: RegisterWords,
+    tail_mask: RegisterWords,
     length: usize,
 }
 
@@ -81,23 +81,23 @@ impl Pattern {
 }
 
 /// Words of a part of 32 bytes: what one register has.
-type Words = [u64; SHORT / 8];
+type RegisterWords = [u64; SHORT / 8];
 
 /// The bits in which words differ from bytes, of those in a mask. Hot.
 #[inline(always)]
-fn differences(words: &Words, mask: &Words, bytes: &[u8; SHORT]) -> Words {
+fn differences(words: &RegisterWords, mask: &RegisterWords, bytes: &[u8; SHORT]) -> RegisterWords {
     let bytes = bytes.as_chunks().0;
     std::array::from_fn(|at| (u64::from_le_bytes(bytes[at]) ^ words[at]) & mask[at])
 }
 
 /// Adds differences to others. Hot.
 #[inline(always)]
-fn merge(all: &mut Words, more: Words) {
+fn merge(all: &mut RegisterWords, more: RegisterWords) {
     all.iter_mut().zip(more).for_each(|(all, more)| *all |= more);
 }
 
 /// 32 bytes as words.
-fn words(bytes: &[u8]) -> Words {
+fn words(bytes: &[u8]) -> RegisterWords {
     std::array::from_fn(|at| bytes.as_chunks().0.get(at).map_or(0, |chunk| u64::from_le_bytes(*chunk)))
 }
 

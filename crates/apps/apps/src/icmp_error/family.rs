@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use bellows_engine::DropReason;
 use bellows_shared::Breath;
-use bellows_vrf::adjacency::Kind;
+use bellows_vrf::adjacency::AdjacencyKind;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Vrf};
 use bellows_wire::{EtherType, MacAddr};
@@ -75,7 +75,7 @@ pub trait Family: Send + Sized + 'static {
             IpAddr::V4(next_hop) => ip.get(12..16).is_some_and(|source| source == next_hop.octets()),
             IpAddr::V6(next_hop) => ip.get(8..24).is_some_and(|source| source == next_hop.octets()),
         };
-        (!is_sender).then_some((next_hop, (adjacency.kind == Kind::Complete).then_some(mac)))
+        (!is_sender).then_some((next_hop, (adjacency.kind == AdjacencyKind::Complete).then_some(mac)))
     }
 
     /// Writes the message that an IP packet has a better first hop. Returns its length, as [`Family::write`].

@@ -14,7 +14,7 @@ mod v6;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Count, Counter, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_shared::Breath;
@@ -351,8 +351,8 @@ impl<F: Family> Configure for IcmpErrors<F> {
     const NAME: &'static str = F::NAME;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured(
             "its rate is limited; `bellows bench floods` measures what it costs up to the limit and beyond",
         )
     }

@@ -6,7 +6,7 @@ use bellows_engine::DropReason;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Word};
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
-use bellows_wire::ndp::{self, Draft, MAX_DRAFT};
+use bellows_wire::ndp::{self, MessageDraft, MAX_DRAFT};
 use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr};
 
 use super::{Family, IcmpErrors, compose};
@@ -130,7 +130,7 @@ impl Family for V6 {
     ) -> Option<usize> {
         let sender = V6::sender(ip)?;
         let (IpAddr::V6(target), destination) = (next_hop, V6::destination(ip)?) else { return None };
-        let mut draft = Draft::new(Reason::Redirect.v6().kind, 0);
+        let mut draft = MessageDraft::new(Reason::Redirect.v6().kind, 0);
         draft.put(&target.octets()).put(&destination.octets());
         mac.into_iter().for_each(|mac| _ = draft.put_link_layer(ndp::option_type::TARGET_LINK_LAYER, mac));
         // As much of the packet as fits, in whole units.

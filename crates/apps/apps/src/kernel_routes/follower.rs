@@ -20,7 +20,7 @@ use tracing::{error, warn};
 
 use super::install::{Devices, install, retract};
 use super::neighbours::Neighbours;
-use super::set::{Key, RouteSet, Standing};
+use super::set::{KernelRouteKey, RouteSet, Standing};
 use super::shown::Shown;
 use crate::vrf::RoutingDomain;
 
@@ -55,11 +55,11 @@ pub(super) struct Follower {
     signal: Arc<Signal>,
     thread: Option<ControlThread>,
     first: Option<Receiver<io::Result<()>>>,
-    left: Arc<Mutex<Option<State>>>,
+    left: Arc<Mutex<Option<FollowedState>>>,
 }
 
 /// What a follower has put into the routing domain, and leaves to its successor.
-pub(super) struct State {
+pub(super) struct FollowedState {
     set: RouteSet,
     neighbours: Neighbours,
 }
@@ -73,7 +73,7 @@ impl Follower {
         followed: Followed,
         domain: Arc<RoutingDomain>,
         shown: Arc<Shown>,
-        state: Option<State>,
+        state: Option<FollowedState>,
     ) -> io::Result<Follower> {
         let signal = Arc::new(Signal::new()?);
         let left = Arc::new(Mutex::new(None));
@@ -81,9 +81,9 @@ impl Follower {
         let (own_signal, own_left) = (Arc::clone(&signal), Arc::clone(&left));
         let thread = ControlThread::start("kernel-routes", move || {
             let limit = followed.limit;
-            let mut state = state.unwrap_or_else(|| State::new(limit));
+            let mut state = state.unwrap_or_else(|| FollowedState::new(limit));
             state.set.set_limit(limit);
-            let worker = Worker {
+            let worker = FollowerWorker {
                 followed,
                 domain,
                 shown,
@@ -118,7 +118,7 @@ impl Follower {
     }
 
     /// Ends the thread, and returns what it leaves.
-    pub(super) fn end(mut self) -> Option<State> {
+    pub(super) fn end(mut self) -> Option<FollowedState> {
         self.finish();
         self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -137,9 +137,9 @@ impl Drop for Follower {
     }
 }
 
-impl State {
-    fn new(limit: usize) -> State {
-        State { set: RouteSet::new(limit), neighbours: Neighbours::default() }
+impl FollowedState {
+    fn new(limit: usize) -> FollowedState {
+        FollowedState { set: RouteSet::new(limit), neighbours: Neighbours::default() }
     }
 
     /// Removes everything from the routing domain.
@@ -174,23 +174,23 @@ impl Sockets {
 }
 
 /// The state of the thread.
-struct Worker {
+struct FollowerWorker {
     followed: Followed,
     domain: Arc<RoutingDomain>,
     shown: Arc<Shown>,
     signal: Arc<Signal>,
-    state: State,
+    state: FollowedState,
     devices: Devices,
     /// Whether routes may lead to other devices than when they were installed. It stays if a reading fails.
     has_other_devices: bool,
     /// Keys whose routes have changed and that the routing domain has not yet.
-    changed: Vec<Key>,
+    changed: Vec<KernelRouteKey>,
     /// When the table is to be read again.
     due: Option<Instant>,
 }
 
-impl Worker {
-    fn run(mut self, first: &Sender<io::Result<()>>) -> State {
+impl FollowerWorker {
+    fn run(mut self, first: &Sender<io::Result<()>>) -> FollowedState {
         let mut sockets = match Sockets::open(&self.followed) {
             Ok(sockets) => sockets,
             Err(error) => {
@@ -235,7 +235,7 @@ impl Worker {
     /// Enters routes in whose place there were others, of the routing domain or of another table, if those are gone, and
     /// those for whose next hops there was no room, if there is now: nobody tells that. Returns behind which key to go on,
     /// if there are more.
-    fn retry(&mut self, mut behind: Option<Key>) -> Option<Key> {
+    fn retry(&mut self, mut behind: Option<KernelRouteKey>) -> Option<KernelRouteKey> {
         loop {
             let keys = self.state.set.waiting(behind, BATCH);
             let last = keys.last().copied().filter(|_| keys.len() == BATCH);
@@ -348,7 +348,7 @@ impl Worker {
     }
 
     /// Notes a key that has changed, and whether its routes are surely those of the kernel.
-    fn note(&mut self, heard: Option<(Key, bool)>) {
+    fn note(&mut self, heard: Option<(KernelRouteKey, bool)>) {
         let Some((key, is_sure)) = heard else { return };
         self.changed.push(key);
         if !is_sure {
@@ -402,7 +402,7 @@ impl Worker {
     }
 
     fn show(&self) {
-        let State { set, neighbours } = &self.state;
+        let FollowedState { set, neighbours } = &self.state;
         self.shown.set_routes(set, neighbours.followed(), neighbours.refused());
     }
 

@@ -5,13 +5,13 @@ use bellows_vrf::route::{Action, IpPrefix, NextHop};
 use bellows_vrf::{IfExists, Origin, RouteSpec, VrfChanges, VrfError};
 use std::collections::HashMap;
 
-use super::set::{Deed, Key, RouteSet, Standing};
+use super::set::{Deed, KernelRouteKey, RouteSet, Standing};
 
 /// The names of the router's interfaces by the kernel's numbers of their devices.
 pub(super) type Devices = HashMap<u32, String>;
 
 /// Gives a routing domain what the kernel has for these keys now. Takes effect with the commit.
-pub(super) fn install(changes: &mut VrfChanges<'_>, set: &mut RouteSet, devices: &Devices, keys: &[Key]) {
+pub(super) fn install(changes: &mut VrfChanges<'_>, set: &mut RouteSet, devices: &Devices, keys: &[KernelRouteKey]) {
     for &key in keys {
         let Some(standing) = set.standing(key) else { continue };
         let was_followed = standing == Standing::Followed && changes.origin(key).is_kernel();
@@ -33,7 +33,7 @@ pub(super) fn install(changes: &mut VrfChanges<'_>, set: &mut RouteSet, devices:
 }
 
 /// Removes the routes of these keys from a routing domain.
-pub(super) fn retract(changes: &mut VrfChanges<'_>, set: &mut RouteSet, keys: &[Key]) {
+pub(super) fn retract(changes: &mut VrfChanges<'_>, set: &mut RouteSet, keys: &[KernelRouteKey]) {
     for &key in keys {
         if set.standing(key) == Some(Standing::Followed) {
             // Others may have put theirs in its place.
@@ -48,7 +48,7 @@ pub(super) fn retract(changes: &mut VrfChanges<'_>, set: &mut RouteSet, keys: &[
 /// Enters a route, in place of one that was followed before.
 fn add(
     changes: &mut VrfChanges<'_>,
-    (prefix, metric): Key,
+    (prefix, metric): KernelRouteKey,
     action: Action,
     origin: Origin,
     replaces: bool,

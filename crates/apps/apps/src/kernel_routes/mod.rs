@@ -18,7 +18,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Status};
 use bellows_netif::route::{protocol_name, table_name, table_number};
 use schemars::JsonSchema;
@@ -138,7 +138,7 @@ impl App for KernelRoutes {
 }
 
 impl KernelRoutes {
-    fn follow(&self, state: Option<follower::State>) -> std::io::Result<Follower> {
+    fn follow(&self, state: Option<follower::FollowedState>) -> std::io::Result<Follower> {
         Follower::start(self.followed.clone(), Arc::clone(&self.domain), Arc::clone(&self.shown), state)
     }
 }
@@ -147,8 +147,8 @@ impl Configure for KernelRoutes {
     const NAME: &'static str = "kernel-routes";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("no packets pass through it; `bellows bench fib` measures changes of routes")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("no packets pass through it; `bellows bench fib` measures changes of routes")
     }
 
     fn configure(config: Config, context: &Context) -> Result<KernelRoutes, SettingError> {

@@ -11,18 +11,18 @@ use bellows_wire::MacAddr;
 use crate::vrf::RoutingDomain;
 
 /// A device of the kernel, and an address on its link.
-type Key = (u32, IpAddr);
+type KernelNeighbourKey = (u32, IpAddr);
 
 /// What the routing domain has from the kernel, and what it has refused.
 #[derive(Default)]
 pub(super) struct Neighbours {
-    known: HashMap<Key, Known>,
+    known: HashMap<KernelNeighbourKey, Known>,
     /// Those that cannot be entered, or for which there was no room.
-    refused: BTreeMap<Key, MacAddr>,
+    refused: BTreeMap<KernelNeighbourKey, MacAddr>,
     /// The number of the present reading.
     generation: u32,
     /// Behind which of those that were refused to go on trying.
-    behind: Option<Key>,
+    behind: Option<KernelNeighbourKey>,
 }
 
 /// A neighbour that the routing domain has.
@@ -51,9 +51,9 @@ impl Neighbours {
 
     /// Ends a reading that had these. Returns those that are gone.
     pub(super) fn end_reading(&mut self, read: &[KernelNeighbour]) -> Vec<KernelNeighbour> {
-        let there: HashSet<Key> = read.iter().map(|neighbour| (neighbour.device, neighbour.address)).collect();
+        let there: HashSet<KernelNeighbourKey> = read.iter().map(|neighbour| (neighbour.device, neighbour.address)).collect();
         self.refused.retain(|key, _| there.contains(key));
-        let is_gone = |(_, known): &(&Key, &Known)| known.generation != self.generation;
+        let is_gone = |(_, known): &(&KernelNeighbourKey, &Known)| known.generation != self.generation;
         let gone = |(&(device, address), _)| KernelNeighbour { device, address, mac: None };
         self.known.iter().filter(is_gone).map(gone).collect()
     }

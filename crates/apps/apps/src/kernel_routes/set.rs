@@ -11,7 +11,7 @@ use bellows_netif::route::{Insertion, KernelRoute, RouteKind, Special, Way};
 use bellows_vrf::route::IpPrefix;
 
 /// The prefix and the metric of routes.
-pub(super) type Key = (IpPrefix, u32);
+pub(super) type KernelRouteKey = (IpPrefix, u32);
 
 /// What a route does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -116,7 +116,7 @@ impl Numbers {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RouteEntry {
     numbers: Numbers,
     /// The reading of the table that last had it.
     generation: u32,
@@ -189,7 +189,7 @@ const STANDINGS: usize = Standing::NoRoom as usize + 1;
 /// The routes of a table.
 #[derive(Debug)]
 pub(super) struct RouteSet {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<KernelRouteKey, RouteEntry>,
     deeds: Deeds,
     generation: u32,
     limit: usize,
@@ -197,7 +197,7 @@ pub(super) struct RouteSet {
     beyond_limit: u64,
     counts: [[usize; STANDINGS]; FAMILIES],
     /// The keys that may be entered later without a word from the kernel ([`Standing::waits`]).
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<KernelRouteKey>,
     /// Whether events may still come that the last reading has taken in already.
     is_behind: bool,
 }
@@ -243,12 +243,12 @@ impl RouteSet {
     }
 
     /// All keys.
-    pub(super) fn keys(&self) -> Vec<Key> {
+    pub(super) fn keys(&self) -> Vec<KernelRouteKey> {
         self.entries.keys().copied().collect()
     }
 
     /// Up to so many keys that wait for something in the routing domain, in order, behind one of them.
-    pub(super) fn waiting(&self, behind: Option<Key>, most: usize) -> Vec<Key> {
+    pub(super) fn waiting(&self, behind: Option<KernelRouteKey>, most: usize) -> Vec<KernelRouteKey> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.waiting.range((from, Bound::Unbounded)).take(most).copied().collect()
     }
@@ -261,7 +261,7 @@ impl RouteSet {
 
     /// Takes in a route of the table that is being read. Returns its key if something has changed, or is to be tried
     /// again.
-    pub(super) fn read(&mut self, route: KernelRoute) -> Option<Key> {
+    pub(super) fn read(&mut self, route: KernelRoute) -> Option<KernelRouteKey> {
         let (key, deed) = parts(route)?;
         let (generation, number) = (self.generation, self.deeds.take(deed));
         let Some(entry) = self.entries.get_mut(&key) else { return self.enter(key, number) };
@@ -279,11 +279,11 @@ impl RouteSet {
     }
 
     /// The whole table was read: removes what it did not have. Returns the keys.
-    pub(super) fn end_reading(&mut self) -> Vec<Key> {
+    pub(super) fn end_reading(&mut self) -> Vec<KernelRouteKey> {
         self.is_behind = true;
         let generation = self.generation;
         let gone = self.entries.iter().filter(|(_, entry)| entry.generation != generation).map(|(key, _)| *key);
-        let gone: Vec<Key> = gone.collect();
+        let gone: Vec<KernelRouteKey> = gone.collect();
         for key in &gone {
             self.set_numbers(*key, Vec::new());
         }
@@ -297,7 +297,7 @@ impl RouteSet {
 
     /// Takes in a route that was added. Returns its key, unless there is no room for it, and whether the routes with it
     /// are surely as the kernel has them.
-    pub(super) fn added(&mut self, route: KernelRoute, insertion: Insertion) -> Option<(Key, bool)> {
+    pub(super) fn added(&mut self, route: KernelRoute, insertion: Insertion) -> Option<(KernelRouteKey, bool)> {
         let (key, deed) = parts(route)?;
         let is_v6 = matches!(key.0, IpPrefix::V6(_));
         if !self.entries.contains_key(&key) {
@@ -349,7 +349,7 @@ impl RouteSet {
 
     /// Takes in a route that was removed. Returns its key if there are routes with it; the routes are as the kernel has
     /// them only if one of them was the route.
-    pub(super) fn removed(&mut self, route: KernelRoute) -> Option<(Key, bool)> {
+    pub(super) fn removed(&mut self, route: KernelRoute) -> Option<(KernelRouteKey, bool)> {
         let (key, deed) = parts(route)?;
         let entry = self.entries.get(&key)?;
         let numbers = entry.numbers.as_slice();
@@ -377,7 +377,7 @@ impl RouteSet {
     }
 
     /// What the kernel does with packets to a prefix by routes with this metric; `None` if there are none.
-    pub(super) fn deed(&self, key: Key) -> Option<Deed> {
+    pub(super) fn deed(&self, key: KernelRouteKey) -> Option<Deed> {
         let entry = self.entries.get(&key)?;
         let deeds: Vec<&Arc<Deed>> =
             entry.numbers.as_slice().iter().filter_map(|&number| self.deeds.of(number)).collect();
@@ -396,12 +396,12 @@ impl RouteSet {
     }
 
     /// The standing of a key; `None` if there is none.
-    pub(super) fn standing(&self, key: Key) -> Option<Standing> {
+    pub(super) fn standing(&self, key: KernelRouteKey) -> Option<Standing> {
         self.entries.get(&key).map(|entry| entry.standing)
     }
 
     /// Notes what has become of the routes of a key. Those that the kernel has no more are forgotten.
-    pub(super) fn set_standing(&mut self, key: Key, standing: Standing) {
+    pub(super) fn set_standing(&mut self, key: KernelRouteKey, standing: Standing) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         if entry.standing.waits() {
             self.waiting.remove(&key);
@@ -419,24 +419,24 @@ impl RouteSet {
         }
     }
 
-    fn enter(&mut self, key: Key, number: u32) -> Option<Key> {
+    fn enter(&mut self, key: KernelRouteKey, number: u32) -> Option<KernelRouteKey> {
         if self.entries.len() >= self.limit {
             self.beyond_limit += 1;
             self.deeds.release(number);
             return None;
         }
         let (numbers, generation, standing) = (Numbers::One(number), self.generation, Standing::New);
-        self.entries.insert(key, Entry { numbers, generation, standing });
+        self.entries.insert(key, RouteEntry { numbers, generation, standing });
         self.counts[family(key)][standing as usize] += 1;
         Some(key)
     }
 
-    fn numbers(&self, key: Key) -> Vec<u32> {
+    fn numbers(&self, key: KernelRouteKey) -> Vec<u32> {
         self.entries.get(&key).map_or(Vec::new(), |entry| entry.numbers.as_slice().to_vec())
     }
 
     /// Puts a number among those of a key. Returns whether that makes a difference now.
-    fn put(&mut self, key: Key, place: usize, number: u32) -> bool {
+    fn put(&mut self, key: KernelRouteKey, place: usize, number: u32) -> bool {
         let mut numbers = self.numbers(key);
         let has_condition = |&number: &u32| self.deeds.of(number).is_some_and(|deed| deed.condition().is_some());
         let is_first = numbers.iter().all(has_condition);
@@ -446,7 +446,7 @@ impl RouteSet {
     }
 
     /// Sets the numbers of a key, whose uses are counted already.
-    fn keep(&mut self, key: Key, numbers: Vec<u32>) {
+    fn keep(&mut self, key: KernelRouteKey, numbers: Vec<u32>) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.generation = self.generation;
             entry.numbers = match numbers.as_slice() {
@@ -457,7 +457,7 @@ impl RouteSet {
     }
 
     /// Sets the numbers of a key, and gives up those that it had.
-    fn set_numbers(&mut self, key: Key, numbers: Vec<u32>) {
+    fn set_numbers(&mut self, key: KernelRouteKey, numbers: Vec<u32>) {
         for old in self.numbers(key) {
             self.deeds.release(old);
         }
@@ -465,12 +465,12 @@ impl RouteSet {
     }
 }
 
-fn family(key: Key) -> usize {
+fn family(key: KernelRouteKey) -> usize {
     usize::from(matches!(key.0, IpPrefix::V6(_)))
 }
 
 /// The key of a route and what it does; `None` for routes that are no part of forwarding.
-fn parts(route: KernelRoute) -> Option<(Key, Deed)> {
+fn parts(route: KernelRoute) -> Option<(KernelRouteKey, Deed)> {
     let KernelRoute { destination, length, metric, kind, ways, special, protocol, mtu, object, .. } = route;
     if kind == RouteKind::Local {
         return None;

@@ -10,12 +10,12 @@ use proptest::prelude::*;
 
 use super::install::{Devices, install, retract};
 use super::neighbours::Neighbours;
-use super::set::{Deed, Key, RouteSet, Standing};
+use super::set::{Deed, KernelRouteKey, RouteSet, Standing};
 
 /// A kernel's table in the plainest way: the routes of each prefix and metric in their order.
 #[derive(Default)]
 struct Kernel {
-    routes: BTreeMap<Key, Vec<KernelRoute>>,
+    routes: BTreeMap<KernelRouteKey, Vec<KernelRoute>>,
 }
 
 /// A step of an administrator.
@@ -72,7 +72,7 @@ fn route(prefix: u8, metric: u32, ways: &[u8]) -> KernelRoute {
     }
 }
 
-fn key(prefix: u8, metric: u32) -> Key {
+fn key(prefix: u8, metric: u32) -> KernelRouteKey {
     let (destination, length) = destination(prefix);
     (IpPrefix::of(destination, length).unwrap(), metric)
 }
@@ -134,8 +134,8 @@ impl Kernel {
     }
 
     /// What the kernel does with packets.
-    fn deeds(&self) -> BTreeMap<Key, (RouteKind, Vec<Way>)> {
-        let used = |(key, routes): (&Key, &Vec<KernelRoute>)| {
+    fn deeds(&self) -> BTreeMap<KernelRouteKey, (RouteKind, Vec<Way>)> {
+        let used = |(key, routes): (&KernelRouteKey, &Vec<KernelRoute>)| {
             let first = routes.first()?;
             Some((*key, (first.kind, first.ways.clone())))
         };
@@ -146,7 +146,7 @@ impl Kernel {
 /// A set that follows, and the keys that have ever been used.
 struct Following {
     set: RouteSet,
-    keys: Vec<Key>,
+    keys: Vec<KernelRouteKey>,
 }
 
 impl Following {
@@ -168,8 +168,8 @@ impl Following {
         self.keys.extend(gone);
     }
 
-    fn deeds(&self) -> BTreeMap<Key, (RouteKind, Vec<Way>)> {
-        let deed = |key: &Key| self.set.deed(*key).map(|Deed { kind, ways, .. }| (*key, (kind, ways)));
+    fn deeds(&self) -> BTreeMap<KernelRouteKey, (RouteKind, Vec<Way>)> {
+        let deed = |key: &KernelRouteKey| self.set.deed(*key).map(|Deed { kind, ways, .. }| (*key, (kind, ways)));
         self.keys.iter().filter_map(deed).collect()
     }
 }
@@ -298,7 +298,7 @@ fn routes_are_installed_or_ignored_for_a_reason() {
     for (route, _) in &cases {
         keys.extend(set.added(route.clone(), Insertion::First).map(|(key, _)| key));
     }
-    let apply = |set: &mut RouteSet, keys: &[Key]| {
+    let apply = |set: &mut RouteSet, keys: &[KernelRouteKey]| {
         let mut changes = vrf.lock();
         install(&mut changes, set, &devices, keys);
         changes.commit().unwrap();
@@ -340,13 +340,13 @@ fn routes_are_installed_or_ignored_for_a_reason() {
 fn routes_without_room_are_entered_when_there_is_room() {
     let (vrf, mut set) = (vrf(), RouteSet::new(100));
     let devices = Devices::from([(7, "a".to_owned())]);
-    let apply = |set: &mut RouteSet, keys: &[Key]| {
+    let apply = |set: &mut RouteSet, keys: &[KernelRouteKey]| {
         let mut changes = vrf.lock();
         install(&mut changes, set, &devices, keys);
         changes.commit().unwrap();
     };
     let room = vrf.adjacencies().capacity() - vrf.adjacencies().used();
-    let keys: Vec<Key> = (0..=room)
+    let keys: Vec<KernelRouteKey> = (0..=room)
         .filter_map(|number| set.added(route(3, number as u32, &[number as u8 + 1]), Insertion::First))
         .map(|(key, _)| key)
         .collect();

@@ -38,7 +38,7 @@ const CONTROL_SESSION: u32 = 0xffff_fffe;
 const CONTROL_KEY: u32 = 0x8000;
 
 /// Where frames come from and go to.
-enum End {
+enum CircuitEnd {
     /// A port of the VPN's end.
     Outside(String),
     /// A port of a part, as links name it.
@@ -62,7 +62,7 @@ pub(super) fn build(config: &Config, plan: &Plan<'_>, parts: &mut Parts) {
         if let Some(trunk) = &interface.trunk {
             let app = format!("trunk-{name}");
             parts.app::<VlanMux>(&app, trunk.clone()).from_key(format!("interfaces.{name}.trunk"));
-            connect(parts, End::Outside(name.clone()), &format!("{app}.trunk"));
+            connect(parts, CircuitEnd::Outside(name.clone()), &format!("{app}.trunk"));
         }
     }
     for service in &plan.vpls {
@@ -71,13 +71,13 @@ pub(super) fn build(config: &Config, plan: &Plan<'_>, parts: &mut Parts) {
 }
 
 /// Connects an end with a port of a part, both ways.
-fn connect(parts: &mut Parts, end: End, port: &str) {
+fn connect(parts: &mut Parts, end: CircuitEnd, port: &str) {
     match end {
-        End::Outside(name) => {
+        CircuitEnd::Outside(name) => {
             parts.input(&name, port);
             parts.output(name, port);
         }
-        End::Part(other) => {
+        CircuitEnd::Part(other) => {
             parts.link(format!("{other} -> {port}"));
             parts.link(format!("{port} -> {other}"));
         }
@@ -107,7 +107,7 @@ fn add_router(config: &Config, plan: &Plan<'_>, parts: &mut Parts) {
     let domain = vrf::Config { interfaces, routes: config.routes.clone(), services, ..vrf::Config::default() };
     parts.compound::<Router>(ROUTER, router::Config(domain));
     for name in names {
-        connect(parts, End::Outside(name.clone()), &format!("{ROUTER}.{name}"));
+        connect(parts, CircuitEnd::Outside(name.clone()), &format!("{ROUTER}.{name}"));
     }
 }
 
@@ -190,7 +190,7 @@ fn control_session(vpls: &str, pseudowire: &str) -> String {
 /// Connects a tunnel or ESP with the router, which has a service of its name.
 fn connect_service(parts: &mut Parts, addresses: IpPair, app: &str) {
     let family = family(addresses);
-    connect(parts, End::Part(format!("{ROUTER}.{family}-{app}")), &format!("{app}.{family}"));
+    connect(parts, CircuitEnd::Part(format!("{ROUTER}.{family}-{app}")), &format!("{app}.{family}"));
 }
 
 /// Adds ESP between the router and the tunnels of a transport. Two tunnels are told apart by the protocol.
@@ -219,7 +219,7 @@ fn add_esp(transport: &str, addresses: IpPair, ipsec: &Ipsec, kinds: &BTreeSet<K
     let tunnels = || kinds.iter().map(|&kind| (kind, tunnel_name(transport, kind)));
     if kinds.len() == 1 {
         return tunnels()
-            .for_each(|(_, tunnel)| connect(parts, End::Part(clear.clone()), &format!("{tunnel}.{family}")));
+            .for_each(|(_, tunnel)| connect(parts, CircuitEnd::Part(clear.clone()), &format!("{tunnel}.{family}")));
     }
     let (dispatch, join) = (format!("dispatch-{transport}"), format!("join-{transport}"));
     let rules = tunnels().map(|(kind, _)| rule(kind.name().to_owned(), kind.protocol())).collect();
@@ -245,7 +245,7 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
     };
     match kind {
         Kind::L2tpv3 => {
-            let sessions = sessions(pseudowires(), |pseudowire, is_control| keyed_tunnel::Session {
+            let sessions = sessions(pseudowires(), |pseudowire, is_control| keyed_tunnel::KeyedTunnelSession {
                 remote: remote.clone(),
                 local: None,
                 expect_session: if is_control { CONTROL_SESSION } else { keyed_tunnel::any_session() },
@@ -309,7 +309,7 @@ fn add_vpls(service: &Service<'_>, parts: &mut Parts) {
     let bridge = format!("bridge-{name}");
     parts.app::<Bridge>(&bridge, keys).from_key(format!("vpls.{name}.bridge"));
     for (pseudowire, port) in pseudowires {
-        connect(parts, End::Part(port), &format!("{bridge}.{pseudowire}"));
+        connect(parts, CircuitEnd::Part(port), &format!("{bridge}.{pseudowire}"));
     }
     for &circuit in circuits {
         let port = match circuit.vlan {
@@ -321,12 +321,12 @@ fn add_vpls(service: &Service<'_>, parts: &mut Parts) {
 }
 
 /// Where the frames of a circuit come from.
-fn circuit_end(circuit: Circuit<'_>) -> End {
+fn circuit_end(circuit: Circuit<'_>) -> CircuitEnd {
     let Circuit { interface, is_of_trunk, vlan } = circuit;
     match vlan {
-        Some(vlan) => End::Part(format!("trunk-{interface}.vlan{vlan}")),
-        None if is_of_trunk => End::Part(format!("trunk-{interface}.native")),
-        None => End::Outside(interface.to_owned()),
+        Some(vlan) => CircuitEnd::Part(format!("trunk-{interface}.vlan{vlan}")),
+        None if is_of_trunk => CircuitEnd::Part(format!("trunk-{interface}.native")),
+        None => CircuitEnd::Outside(interface.to_owned()),
     }
 }
 
@@ -349,8 +349,8 @@ fn add_pseudowire(service: &Service<'_>, name: &str, pseudowire: &Pseudowire, pa
     let app = format!("{}-{called}", ControlChannel::NAME);
     let key = format!("vpls.{}.pseudowires.{name}.control_channel", service.name);
     parts.app::<ControlChannel>(&app, keys).from_key(key);
-    connect(parts, End::Part(frames), &format!("{app}.tunnel"));
+    connect(parts, CircuitEnd::Part(frames), &format!("{app}.tunnel"));
     let messages = format!("{tunnel}.{}", control_session(service.name, name));
-    connect(parts, End::Part(messages), &format!("{app}.control"));
+    connect(parts, CircuitEnd::Part(messages), &format!("{app}.control"));
     format!("{app}.circuit")
 }

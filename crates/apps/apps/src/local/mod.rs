@@ -12,7 +12,7 @@ mod v6;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Packet};
 use bellows_vrf::adjacency::special;
@@ -561,11 +561,11 @@ impl<F: Family> Configure for Local<F> {
     const NAME: &'static str = F::NAME;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let row = local_row(&F::NAME[..3]);
         // Without a limit.
         let keys = format!("{}, echo_rate = 1000000000", row.keys);
-        Bench::Rows(vec![BenchRow { keys, ..row }])
+        BenchSetup::Rows(vec![BenchRow { keys, ..row }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {

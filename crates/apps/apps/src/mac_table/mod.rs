@@ -38,7 +38,7 @@ use self::entry::{AGES, Entry, MAX_MOVES};
 pub(crate) use self::entry::{Hashed, Key, PortNumber};
 use self::moves::{Move, MoveLimit};
 use self::ports::PortList;
-pub(crate) use self::ports::{Port, PortLimit};
+pub(crate) use self::ports::{BridgePort, PortLimit};
 use self::slots::{Change, Slots};
 use self::upkeep::{STEPS, Upkeep, Work};
 use crate::capacity;
@@ -407,7 +407,7 @@ impl MacTable {
     }
 
     /// The number of a port for a bridge that has it. `None` if there are too many.
-    pub(crate) fn port(&self, name: &str) -> Option<Port> {
+    pub(crate) fn port(&self, name: &str) -> Option<BridgePort> {
         let slots = self.current();
         let port = self.ports.of_bridge(name, |number| slots.at_port(number));
         self.ports_in_use.store(self.ports.in_use(), Relaxed);

@@ -10,14 +10,14 @@ use super::entry::{PORTS, PortNumber};
 
 /// A port that a bridge has, for as long as the bridge has it.
 #[derive(Clone, Debug)]
-pub(crate) struct Port {
+pub(crate) struct BridgePort {
     pub(crate) number: PortNumber,
     limited: Arc<Limited>,
     /// The bridges that have it.
     _users: Arc<()>,
 }
 
-impl Port {
+impl BridgePort {
     /// Counts what a limit of the port, or of the table, has done.
     #[cold]
     pub(crate) fn count(&self, limit: PortLimit) {
@@ -70,14 +70,14 @@ impl PortList {
 
     /// The number of a port for a bridge that has it. `addresses` tells how many are known at a number. `None` if there
     /// are too many ports.
-    pub(super) fn of_bridge(&self, name: &str, addresses: impl Fn(PortNumber) -> u32) -> Option<Port> {
+    pub(super) fn of_bridge(&self, name: &str, addresses: impl Fn(PortNumber) -> u32) -> Option<BridgePort> {
         let mut named = self.lock();
         let place = place(&mut named, name, addresses)?;
         let port = &mut named[place];
         let users = port.users.upgrade().unwrap_or_default();
         port.users = Arc::downgrade(&users);
         port.unused = 0;
-        Some(Port { number: place as PortNumber, limited: Arc::clone(&port.limited), _users: users })
+        Some(BridgePort { number: place as PortNumber, limited: Arc::clone(&port.limited), _users: users })
     }
 
     /// The number of a port that a bridge may have later, as for [`PortList::of_bridge`].
@@ -146,7 +146,7 @@ mod tests {
     fn numbers_are_used_again_when_nothing_is_known_at_the_port() {
         let ports = PortList::default();
         let addresses = |number| u32::from(number == 7);
-        let all: Vec<Port> = (0..PORTS).filter_map(|port| ports.of_bridge(&port.to_string(), addresses)).collect();
+        let all: Vec<BridgePort> = (0..PORTS).filter_map(|port| ports.of_bridge(&port.to_string(), addresses)).collect();
         assert_eq!((all.len(), ports.number("more", addresses)), (PORTS, None));
         assert_eq!(ports.of_bridge("7", addresses).map(|port| port.number), Some(7));
         drop(all);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_sys::cache::prefetch;
-use bellows_sys::keyed_hash::{KeyedHash, Words};
+use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
 
 use super::entry::{Entry, Hashed, Key, PORTS, PortNumber, VLANS, Value};
 
@@ -113,7 +113,7 @@ impl Slots {
 
     /// A key with its hash.
     pub(super) fn hashed(&self, key: Key) -> Hashed {
-        Hashed { key, hash: self.secret.hash(Words::One(&[key.0])) }
+        Hashed { key, hash: self.secret.hash(KeyWords::One(&[key.0])) }
     }
 
     /// Hashes the keys of frames, and prefetches their entries. Hot.

@@ -8,7 +8,7 @@ use bellows_rig::Rig;
 use bellows_vrf::Vrf;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_wire::mld::{self, message_type, record_type};
-use bellows_wire::ndp::{self, Draft};
+use bellows_wire::ndp::{self, MessageDraft};
 use bellows_wire::{IpPair, IpProtocol, Ipv6Header, Ipv6Packet};
 
 use crate::ipv6_link::AddressState;
@@ -64,7 +64,7 @@ fn groups() -> BTreeSet<Ipv6Addr> {
 }
 
 /// A message of listeners that interface `number` received, with a change of its frame.
-fn message(number: u16, source: &str, destination: &str, draft: &mut Draft, change: impl FnOnce(&mut [u8])) -> Packet {
+fn message(number: u16, source: &str, destination: &str, draft: &mut MessageDraft, change: impl FnOnce(&mut [u8])) -> Packet {
     let (src, dst) = (ip(source), ip(destination));
     let message = draft.finish(&IpPair::V6 { src, dst }).to_vec();
     let mut frame =
@@ -79,16 +79,16 @@ fn message(number: u16, source: &str, destination: &str, draft: &mut Draft, chan
 }
 
 /// A query of version 2.
-fn query(group: &str, delay_ms: u16, sources: &[&str]) -> Draft {
-    let mut draft = Draft::new(message_type::QUERY, u32::from(delay_ms) << 16);
+fn query(group: &str, delay_ms: u16, sources: &[&str]) -> MessageDraft {
+    let mut draft = MessageDraft::new(message_type::QUERY, u32::from(delay_ms) << 16);
     draft.put(&ip(group).octets()).put(&[2, 125, 0, sources.len() as u8]);
     sources.iter().for_each(|source| _ = draft.put(&ip(source).octets()));
     draft
 }
 
 /// A query of version 1, or another message of its form.
-fn older(kind: u8, group: &str, delay_ms: u16) -> Draft {
-    let mut draft = Draft::new(kind, u32::from(delay_ms) << 16);
+fn older(kind: u8, group: &str, delay_ms: u16) -> MessageDraft {
+    let mut draft = MessageDraft::new(kind, u32::from(delay_ms) << 16);
     draft.put(&ip(group).octets());
     draft
 }
@@ -221,7 +221,7 @@ fn messages_of_listeners_that_do_not_come_from_the_link_are_dropped_by_name() {
         ("not_link_local", message(1, "::", "ff02::1", &mut query("::", 0, &[]), |_| {})),
         ("not_link_local", message(1, "2001:db8:1::9", "ff02::5", &mut of_version_1, |_| {})),
         ("malformed", message(1, "fe80::9", "ff02::1", &mut longer, |_| {})),
-        ("malformed", message(1, "fe80::9", "ff02::1", &mut Draft::new(message_type::REPORT_1, 0), |_| {})),
+        ("malformed", message(1, "fe80::9", "ff02::1", &mut MessageDraft::new(message_type::REPORT_1, 0), |_| {})),
         ("own_messages", all(&|frame| frame[6..12].copy_from_slice(&OWN.0))),
         ("no_adjacency", message(9, "fe80::9", "ff02::1", &mut query("::", 0, &[]), |_| {})),
     ] {
@@ -240,7 +240,7 @@ fn messages_of_listeners_that_do_not_come_from_the_link_are_dropped_by_name() {
     assert_eq!(drops(&rig), [("no_router_alert".to_owned(), 1)]);
     // Reports of others need no address, and are nothing to a listener.
     let mut rig = quiet(&domain());
-    let mut report = Draft::new(message_type::REPORT, 1);
+    let mut report = MessageDraft::new(message_type::REPORT, 1);
     report.put_record(record_type::TO_EXCLUDE, ip("ff02::5"), &[]);
     rig.send_packets("input", [message(1, "::", "ff02::16", &mut report, |_| {})]);
     rig.settle();

@@ -10,7 +10,7 @@ use bellows_packet::Packet;
 use bellows_vrf::interface::subnet_router;
 use bellows_vrf::{Interface, Tag};
 use bellows_wire::mld::{self, Query, message_type};
-use bellows_wire::ndp::{self, Draft, MAX_DRAFT};
+use bellows_wire::ndp::{self, MessageDraft, MAX_DRAFT};
 use bellows_wire::{IpProtocol, Ipv6Packet};
 
 use super::listener::{Listener, Message};
@@ -30,26 +30,26 @@ const SOURCE: usize = 16;
 
 /// The groups of all interfaces.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(super) struct MulticastGroups {
     /// By the numbers of interfaces from 1 on.
     listeners: Vec<Listener>,
     /// When something is due next.
     next: u64,
 }
 
-impl Default for Groups {
-    fn default() -> Groups {
-        Groups { listeners: Vec::new(), next: u64::MAX }
+impl Default for MulticastGroups {
+    fn default() -> MulticastGroups {
+        MulticastGroups { listeners: Vec::new(), next: u64::MAX }
     }
 }
 
-impl Groups {
+impl MulticastGroups {
     pub(super) fn next_deadline(&self) -> Option<u64> {
         (self.next < u64::MAX).then_some(self.next)
     }
 
     /// Takes over from the groups of an app that this one replaces: those that are not joined again are left.
-    pub(super) fn succeed(&mut self, old: &Groups, before: &RoutingDomain, domain: &RoutingDomain, now: u64) {
+    pub(super) fn succeed(&mut self, old: &MulticastGroups, before: &RoutingDomain, domain: &RoutingDomain, now: u64) {
         for (number, interface) in (1..).zip(domain.tables().interfaces()) {
             let same = before.tables().number(&interface.name).filter(|&number| {
                 before
@@ -233,7 +233,7 @@ impl Nd {
 
     fn send_of_listener(&mut self, io: &Io<Self>, number: u16, message: &Message) {
         let one = |kind: u8, group: &Ipv6Addr| {
-            let mut draft = Draft::new(kind, 0);
+            let mut draft = MessageDraft::new(kind, 0);
             draft.put(&group.octets());
             draft
         };
@@ -253,7 +253,7 @@ impl Nd {
                     // A record of as many sources as are kept in mind fits by itself.
                     let count = rest.iter().take_while(fits).count().max(1);
                     let (first, others) = rest.split_at(count);
-                    let mut draft = Draft::new(message_type::REPORT, count as u32);
+                    let mut draft = MessageDraft::new(message_type::REPORT, count as u32);
                     first.iter().for_each(|it| _ = draft.put_record(it.kind, it.group, &it.sources));
                     self.send_to_group(io, number, mld::REPORTS, draft);
                     rest = others;
@@ -263,7 +263,7 @@ impl Nd {
     }
 
     /// Sends a message of a listener, from the link-local address if that may be used (RFC 3590).
-    fn send_to_group(&mut self, io: &Io<Self>, number: u16, dst: Ipv6Addr, mut draft: Draft) {
+    fn send_to_group(&mut self, io: &Io<Self>, number: u16, dst: Ipv6Addr, mut draft: MessageDraft) {
         let domain = Arc::clone(&self.resolver.domain);
         let Some(interface) = domain.tables().interface(number) else { return };
         let own = self.source_for(number, interface, dst).filter(Ipv6Addr::is_unicast_link_local);

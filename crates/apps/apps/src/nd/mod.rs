@@ -28,7 +28,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_sys::clock;
@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use self::advertise::Schedules;
 use self::duplicates::Probes;
-use self::groups::Groups;
+use self::groups::MulticastGroups;
 use self::others::Told;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::conflicts::Conflicts;
@@ -136,7 +136,7 @@ pub struct Nd {
     schedules: Schedules,
     told: Told,
     conflicts: Conflicts,
-    groups: Groups,
+    groups: MulticastGroups,
     /// Addresses that the app before this one, in a reload, has found to be nobody else's.
     verified: HashSet<(String, MacAddr, Ipv6Addr)>,
     has_begun: bool,
@@ -353,7 +353,7 @@ impl Nd {
             schedules: Schedules::default(),
             told: Told::new(),
             conflicts: Conflicts::default(),
-            groups: Groups::default(),
+            groups: MulticastGroups::default(),
             verified: HashSet::new(),
             has_begun: false,
             random: fastrand::Rng::new(),
@@ -462,8 +462,8 @@ impl Configure for Nd {
     const NAME: &'static str = "nd";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured(
             "it hears a limited number of packets a second; `bellows bench floods` measures what those beyond cost",
         )
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::tests::{HOST, SECOND, Sent, advertisement, app, counter, domain, ip, received};
 use super::*;
 use bellows_rig::Rig;
-use bellows_vrf::{IfExists, RouteSpec, Target};
+use bellows_vrf::{IfExists, RouteSpec, RouteTarget};
 use bellows_wire::ndp::{flag, message_type};
 
 /// The next hops, and the interfaces on whose links they are.
@@ -52,7 +52,7 @@ fn ipv4_and_ipv6_flows_avoid_a_next_hop_that_does_not_answer() {
     let in_use = |destination: &str| -> BTreeSet<IpAddr> {
         let changes = domain.tables().lock();
         let (_, route) = changes.look_up(destination.parse().unwrap()).unwrap();
-        let Target::Forward(ways) = changes.target(route.next) else { panic!("it forwards") };
+        let RouteTarget::Forward(ways) = changes.target(route.next) else { panic!("it forwards") };
         ways.iter().filter(|way| way.is_in_use).filter_map(|way| way.gateway).collect()
     };
     let both: BTreeSet<IpAddr> = HOPS.map(|(_, hop)| ip(hop).into()).into();

@@ -15,48 +15,48 @@ use crate::ipv6_link::{Advertised, MANAGED, OTHER};
 const PAUSE: u64 = 3_600_000_000_000;
 
 /// When the log was last told about a disagreement, by the number of the interface and the kind.
-pub(super) type Told = HashMap<(u16, Kind), u64>;
+pub(super) type Told = HashMap<(u16, Disagreement), u64>;
 
 /// What two routers disagree about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum Disagreement {
     HopLimit,
     Flags,
     Mtu,
     Lifetimes,
 }
 
-impl Kind {
+impl Disagreement {
     fn count(self) -> Count<Nd> {
         match self {
-            Kind::HopLimit => Nd::HOP_LIMIT_DIFFERS,
-            Kind::Flags => Nd::FLAGS_DIFFER,
-            Kind::Mtu => Nd::MTU_DIFFERS,
-            Kind::Lifetimes => Nd::LIFETIMES_DIFFER,
+            Disagreement::HopLimit => Nd::HOP_LIMIT_DIFFERS,
+            Disagreement::Flags => Nd::FLAGS_DIFFER,
+            Disagreement::Mtu => Nd::MTU_DIFFERS,
+            Disagreement::Lifetimes => Nd::LIFETIMES_DIFFER,
         }
     }
 }
 
 /// What the other router says, and what this one does.
-type Texts<'a> = &'a dyn Fn() -> [String; 2];
+type DisagreementTexts<'a> = &'a dyn Fn() -> [String; 2];
 
 /// Finds what an advertisement says that makes hosts change from one value to another with each one they hear. What either
 /// router leaves open is no disagreement, and neither are other prefixes. This router leaves the times of neighbour
 /// discovery open.
-fn differences(message: &Message<'_>, ours: &Advertised, mut found: impl FnMut(Kind, Texts<'_>)) {
+fn differences(message: &Message<'_>, ours: &Advertised, mut found: impl FnMut(Disagreement, DisagreementTexts<'_>)) {
     let [hop_limit, flags, ..] = message.word().to_be_bytes();
     if ![hop_limit, ours.hop_limit].contains(&0) && hop_limit != ours.hop_limit {
-        found(Kind::HopLimit, &|| [hop_limit, ours.hop_limit].map(|limit| format!("the hop limit {limit}")));
+        found(Disagreement::HopLimit, &|| [hop_limit, ours.hop_limit].map(|limit| format!("the hop limit {limit}")));
     }
     if (flags ^ ours.flags) & (MANAGED | OTHER) != 0 {
         let text = |flags: u8| format!("managed = {}, other = {}", flags & MANAGED != 0, flags & OTHER != 0);
-        found(Kind::Flags, &|| [flags, ours.flags].map(text));
+        found(Disagreement::Flags, &|| [flags, ours.flags].map(text));
     }
     for (_, option) in message.options() {
         if let (Some(ours), Some(theirs)) = (ours.mtu.map(u32::from), mtu_of(option))
             && ours != theirs
         {
-            found(Kind::Mtu, &|| [theirs, ours].map(|mtu| format!("the MTU {mtu}")));
+            found(Disagreement::Mtu, &|| [theirs, ours].map(|mtu| format!("the MTU {mtu}")));
         }
         let Some(theirs) = PrefixOption::read(option) else { continue };
         let is_same = |own: &&PrefixOption| (own.prefix, own.length) == (theirs.prefix, theirs.length);
@@ -66,7 +66,7 @@ fn differences(message: &Message<'_>, ours: &Advertised, mut found: impl FnMut(K
                 let PrefixOption { prefix, length, valid, preferred, .. } = it;
                 format!("{prefix}/{length} valid for {valid} s and preferred for {preferred} s")
             };
-            found(Kind::Lifetimes, &|| [&theirs, own].map(text));
+            found(Disagreement::Lifetimes, &|| [&theirs, own].map(text));
         }
     }
 }
@@ -78,7 +78,7 @@ fn mtu_of(option: &[u8]) -> Option<u32> {
 }
 
 /// Whether the log is to be told about a disagreement again.
-fn is_due(told: &mut Told, key: (u16, Kind), now: u64) -> bool {
+fn is_due(told: &mut Told, key: (u16, Disagreement), now: u64) -> bool {
     let is_due = told.get(&key).is_none_or(|&last| now >= last + PAUSE);
     if is_due {
         told.insert(key, now);
@@ -115,7 +115,7 @@ impl Nd {
 mod tests {
     use super::*;
     use bellows_wire::IpPair;
-    use bellows_wire::ndp::{ALL_NODES, Draft, message_type};
+    use bellows_wire::ndp::{ALL_NODES, MessageDraft, message_type};
 
     fn prefix(address: &str, valid: u32) -> PrefixOption {
         let prefix = address.parse().unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     /// The kinds of disagreement with an advertisement of these values.
-    fn kinds(hop_limit: u8, flags: u8, mtu: Option<u16>, prefixes: &[PrefixOption]) -> Vec<Kind> {
+    fn kinds(hop_limit: u8, flags: u8, mtu: Option<u16>, prefixes: &[PrefixOption]) -> Vec<Disagreement> {
         let ours = Advertised {
             interval: (1, 1),
             hop_limit: 64,
@@ -132,7 +132,7 @@ mod tests {
             mtu: Some(1400),
             prefixes: vec![prefix("2001:db8:1::", 3600)],
         };
-        let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, u32::from_be_bytes([hop_limit, flags, 0, 9]));
+        let mut draft = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, u32::from_be_bytes([hop_limit, flags, 0, 9]));
         draft.put(&[0; 8]);
         mtu.into_iter().for_each(|mtu| _ = draft.put_mtu(mtu));
         prefixes.iter().for_each(|prefix| _ = draft.put_prefix(prefix));
@@ -152,18 +152,18 @@ mod tests {
         assert_eq!(kinds(64, MANAGED, Some(1400), &[same]), []);
         assert_eq!(kinds(0, MANAGED, None, &[]), [], "left open");
         assert_eq!(kinds(64, MANAGED | 0x20, None, &[prefix("2001:db8:9::", 7)]), [], "others of each");
-        assert_eq!(kinds(63, MANAGED, None, &[]), [Kind::HopLimit]);
-        assert_eq!(kinds(64, 0, None, &[]), [Kind::Flags]);
-        assert_eq!(kinds(64, OTHER | MANAGED, None, &[]), [Kind::Flags]);
-        assert_eq!(kinds(64, MANAGED, Some(1500), &[]), [Kind::Mtu]);
-        assert_eq!(kinds(64, MANAGED, None, &[prefix("2001:db8:1::", 3601)]), [Kind::Lifetimes]);
+        assert_eq!(kinds(63, MANAGED, None, &[]), [Disagreement::HopLimit]);
+        assert_eq!(kinds(64, 0, None, &[]), [Disagreement::Flags]);
+        assert_eq!(kinds(64, OTHER | MANAGED, None, &[]), [Disagreement::Flags]);
+        assert_eq!(kinds(64, MANAGED, Some(1500), &[]), [Disagreement::Mtu]);
+        assert_eq!(kinds(64, MANAGED, None, &[prefix("2001:db8:1::", 3601)]), [Disagreement::Lifetimes]);
         assert_eq!(kinds(1, 0, Some(1), &[same, prefix("2001:db8:1::", 1)]).len(), 4);
     }
 
     #[test]
     fn the_log_is_told_once_an_hour() {
         let mut told = Told::new();
-        let keys = [(1, Kind::Mtu), (1, Kind::Flags), (2, Kind::Mtu)];
+        let keys = [(1, Disagreement::Mtu), (1, Disagreement::Flags), (2, Disagreement::Mtu)];
         for (now, expected) in [(5, true), (5, false), (PAUSE + 4, false), (PAUSE + 5, true), (PAUSE + 6, false)] {
             assert_eq!(keys.map(|key| is_due(&mut told, key, now)), [expected; 3], "{now}");
         }

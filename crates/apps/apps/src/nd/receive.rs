@@ -18,7 +18,7 @@ use super::{Nd, is_on_link};
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::Resolved;
 use crate::ipv6_link::AddressState;
-use crate::limit::Sender;
+use crate::limit::MessageSender;
 
 /// A message of neighbour discovery.
 struct Received<'p> {
@@ -163,7 +163,7 @@ impl Nd {
             }
             message_type::NEIGHBOUR_ADVERTISEMENT => match address(48) {
                 target if self.resolver.may_know((number, target.into())) => {
-                    (!self.hearing.would_hear(number, Sender::Known, now)).then_some(Refused::RateLimited)
+                    (!self.hearing.would_hear(number, MessageSender::Known, now)).then_some(Refused::RateLimited)
                 }
                 // It may be one of the router's own, or no station's.
                 target if target.is_multicast() || self.has_address(number, target) => None,
@@ -175,13 +175,13 @@ impl Nd {
 
     /// Who the sender of a message is, by an address of it.
     #[inline]
-    pub(super) fn sender(&self, number: u16, address: Ipv6Addr) -> Sender {
+    pub(super) fn sender(&self, number: u16, address: Ipv6Addr) -> MessageSender {
         if self.resolver.may_know((number, address.into())) {
-            return Sender::Known;
+            return MessageSender::Known;
         }
         let interface = self.resolver.domain.tables().interface(number);
         let is_here = |interface| address.is_unspecified() || is_on_link(interface, address);
-        if interface.is_none_or(is_here) { Sender::Stranger } else { Sender::OffLink }
+        if interface.is_none_or(is_here) { MessageSender::Stranger } else { MessageSender::OffLink }
     }
 
     /// Whether an interface has an address, or does not exist.
@@ -226,7 +226,7 @@ impl Nd {
         }
         let mac = received.link_layer(option_type::SOURCE_LINK_LAYER)?;
         // A route may have a next hop that is not on the link: who is known is heard.
-        if self.sender(received.number, received.source) == Sender::OffLink {
+        if self.sender(received.number, received.source) == MessageSender::OffLink {
             self.check_off_link(io, received)?;
             io.count(Nd::OFF_LINK, 1);
             return Ok(Some(mac.unwrap_or(received.station)));

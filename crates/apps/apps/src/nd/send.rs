@@ -8,7 +8,7 @@ use bellows_packet::Packet;
 use bellows_vrf::route::IpPrefix;
 use bellows_vrf::{Interface, Tag};
 use bellows_wire::mld;
-use bellows_wire::ndp::{self, Draft, MAX_DRAFT, flag, message_type, option_type};
+use bellows_wire::ndp::{self, MessageDraft, MAX_DRAFT, flag, message_type, option_type};
 use bellows_wire::{EtherType, IpPair, IpProtocol, Ipv6Header, MacAddr};
 
 use super::Nd;
@@ -71,7 +71,7 @@ impl Nd {
         let Some(interface) = domain.tables().interface(number) else { return };
         let Some(src) = self.source_for(number, interface, target) else { return };
         let dst = if mac.is_some() { target } else { ndp::solicited_node(target) };
-        let mut draft = Draft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
+        let mut draft = MessageDraft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
         draft.put(&target.octets()).put_link_layer(option_type::SOURCE_LINK_LAYER, interface.mac);
         let to = Recipient::station(number, mac.unwrap_or(ndp::multicast_mac(dst)), (src, dst));
         let sent = self.send(io, interface, &to, &mut draft);
@@ -83,7 +83,7 @@ impl Nd {
         let domain = Arc::clone(&self.resolver.domain);
         let Some(interface) = domain.tables().interface(number) else { return false };
         let dst = ndp::solicited_node(address);
-        let mut draft = Draft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
+        let mut draft = MessageDraft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
         draft.put(&address.octets());
         let sent = self.send(io, interface, &Recipient::group(number, (Ipv6Addr::UNSPECIFIED, dst)), &mut draft);
         io.count(Nd::SOLICITATIONS_SENT, sent.into());
@@ -113,7 +113,7 @@ impl Nd {
         let overrides = answers == Answers::ForItself;
         let flags = [(true, flag::ROUTER), (to.is_some(), flag::SOLICITED), (overrides, flag::OVERRIDE)];
         let word = flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |word, (_, flag)| word | flag);
-        let mut draft = Draft::new(message_type::NEIGHBOUR_ADVERTISEMENT, word);
+        let mut draft = MessageDraft::new(message_type::NEIGHBOUR_ADVERTISEMENT, word);
         draft.put(&target.octets()).put_link_layer(option_type::TARGET_LINK_LAYER, interface.mac);
         if to.is_none() {
             let sent = self.send(io, interface, &Recipient::group(number, (src, dst)), &mut draft);
@@ -166,7 +166,7 @@ impl Nd {
             return false;
         };
         let word = u32::from_be_bytes([said.hop_limit, said.flags, 0, 0]) | u32::from(lifetime);
-        let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, word);
+        let mut draft = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, word);
         // No reachable time and no retransmission timer: hosts have their own.
         draft.put(&[0; 8]).put_link_layer(option_type::SOURCE_LINK_LAYER, interface.mac);
         if let Some(mtu) = said.mtu {
@@ -179,7 +179,7 @@ impl Nd {
     }
 
     /// Sends a message. Returns whether its link has room for it.
-    pub(super) fn send(&mut self, io: &Io<Self>, interface: &Interface, to: &Recipient, draft: &mut Draft) -> bool {
+    pub(super) fn send(&mut self, io: &Io<Self>, interface: &Interface, to: &Recipient, draft: &mut MessageDraft) -> bool {
         let Some(output) = self.resolver.output(to.number) else { return false };
         let (header, length) = interface.header(to.mac, EtherType::IPV6);
         let packet = compose(to.addresses, to.envelope, draft)
@@ -213,7 +213,7 @@ impl Answers {
 }
 
 /// A message behind an IPv6 header and an Ethernet header that is still empty. `None` if there is no buffer.
-fn compose((src, dst): (Ipv6Addr, Ipv6Addr), envelope: Envelope, draft: &mut Draft) -> Option<Packet> {
+fn compose((src, dst): (Ipv6Addr, Ipv6Addr), envelope: Envelope, draft: &mut MessageDraft) -> Option<Packet> {
     const IP: usize = ETHERNET + 40;
     let message = draft.finish(&IpPair::V6 { src, dst });
     let (options, next_header, hop_limit) = match envelope {

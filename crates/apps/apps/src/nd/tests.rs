@@ -4,13 +4,13 @@ use bellows_rig::Rig;
 use bellows_vrf::adjacency::special;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::{IfExists, RouteSpec, Vrf};
-use bellows_wire::ndp::{self, Draft, Message, PrefixOption, flag, message_type, option_type};
+use bellows_wire::ndp::{self, MessageDraft, Message, PrefixOption, flag, message_type, option_type};
 use bellows_wire::{IpPair, IpProtocol, Ipv6Header, Ipv6Packet};
 use proptest::prelude::*;
 
 use crate::event_log::EventLog;
 use crate::ipv6_link::Advertised;
-use crate::limit::Sender;
+use crate::limit::MessageSender;
 use crate::policy::Policy;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -124,11 +124,11 @@ pub(super) struct Sent {
     pub(super) source: &'static str,
     pub(super) destination: &'static str,
     pub(super) hop_limit: u8,
-    pub(super) draft: Draft,
+    pub(super) draft: MessageDraft,
 }
 
 impl Sent {
-    pub(super) fn new(number: u16, source: &'static str, destination: &'static str, draft: &Draft) -> Sent {
+    pub(super) fn new(number: u16, source: &'static str, destination: &'static str, draft: &MessageDraft) -> Sent {
         Sent { number, station: HOST, source, destination, hop_limit: 255, draft: draft.clone() }
     }
 
@@ -151,15 +151,15 @@ impl Sent {
     }
 }
 
-pub(super) fn solicitation(target: &str, mac: Option<MacAddr>) -> Draft {
-    let mut draft = Draft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
+pub(super) fn solicitation(target: &str, mac: Option<MacAddr>) -> MessageDraft {
+    let mut draft = MessageDraft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
     draft.put(&ip(target).octets());
     mac.into_iter().for_each(|mac| _ = draft.put_link_layer(option_type::SOURCE_LINK_LAYER, mac));
     draft
 }
 
-pub(super) fn advertisement(target: &str, flags: u32, mac: Option<MacAddr>) -> Draft {
-    let mut draft = Draft::new(message_type::NEIGHBOUR_ADVERTISEMENT, flags);
+pub(super) fn advertisement(target: &str, flags: u32, mac: Option<MacAddr>) -> MessageDraft {
+    let mut draft = MessageDraft::new(message_type::NEIGHBOUR_ADVERTISEMENT, flags);
     draft.put(&ip(target).octets());
     mac.into_iter().for_each(|mac| _ = draft.put_link_layer(option_type::TARGET_LINK_LAYER, mac));
     draft
@@ -460,7 +460,7 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
     let mut longer = solicitation(ours, None);
     longer.put(&[option_type::SOURCE_LINK_LAYER, 2]).put(&[0; 14]);
     add("unspecified_source", Sent::new(1, "::", group, &longer));
-    let mut longer = Draft::new(message_type::ROUTER_SOLICITATION, 0);
+    let mut longer = MessageDraft::new(message_type::ROUTER_SOLICITATION, 0);
     longer.put(&[option_type::SOURCE_LINK_LAYER, 2]).put(&[0; 14]);
     add("unspecified_source", Sent::new(1, "::", "ff02::2", &longer));
     add("bad_link_layer_address", Sent::new(1, host, group, &solicitation(ours, Some(MacAddr([5; 6])))));
@@ -474,17 +474,17 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
     add("l3_src_address_is_local", Sent::new(1, host, all, &advertisement(ours, flag::OVERRIDE, Some(HOST))));
     add("unasked", Sent::new(1, host, ours, &advertisement(host, flag::SOLICITED, Some(HOST))));
     add("unasked", Sent::new(1, host, all, &advertisement(host, flag::OVERRIDE, Some(HOST))));
-    let mut router = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0);
+    let mut router = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, 0);
     router.put(&[0; 8]);
     add("not_link_local", Sent::new(1, host, all, &router));
-    let mut redirect = Draft::new(message_type::REDIRECT, 0);
+    let mut redirect = MessageDraft::new(message_type::REDIRECT, 0);
     redirect.put(&[0; 32]);
     add("redirects_ignored", Sent::new(1, "fe80::7", ours, &redirect));
-    add("malformed", Sent::new(1, "fe80::7", ours, &Draft::new(message_type::REDIRECT, 0)));
-    let mut solicits = Draft::new(message_type::ROUTER_SOLICITATION, 0);
+    add("malformed", Sent::new(1, "fe80::7", ours, &MessageDraft::new(message_type::REDIRECT, 0)));
+    let mut solicits = MessageDraft::new(message_type::ROUTER_SOLICITATION, 0);
     solicits.put_link_layer(option_type::SOURCE_LINK_LAYER, HOST);
     add("unspecified_source", Sent::new(1, "::", "ff02::2", &solicits));
-    add("not_discovery", Sent::new(1, host, ours, &Draft::new(128, 0)));
+    add("not_discovery", Sent::new(1, host, ours, &MessageDraft::new(128, 0)));
     let mut no_length = asks.clone();
     no_length.put(&[14, 0, 0, 0, 0, 0, 0, 0]);
     add("malformed", Sent::new(1, host, group, &no_length));
@@ -733,7 +733,7 @@ fn routers_advertise_themselves_when_it_is_time_and_when_they_are_solicited() {
     // The first one within half a second, three in all at most 16 seconds apart.
     assert_eq!(times.len(), 3, "{times:?}");
     assert!(times[0] <= 6 && times[1] - times[0] <= 65 && times[2] - times[1] <= 65, "{times:?}");
-    let mut solicits = Draft::new(message_type::ROUTER_SOLICITATION, 0);
+    let mut solicits = MessageDraft::new(message_type::ROUTER_SOLICITATION, 0);
     for second in [100, 101, 102] {
         rig.set_time(second * SECOND);
         rig.send_packets("input", [Sent::new(1, "::", "ff02::2", &solicits).packet()]);
@@ -755,7 +755,7 @@ fn advertisements_of_others_are_compared_with_those_of_the_router() {
     let mut rig = rig(&advertising());
     // Another hop limit, the same flags, no MTU.
     let draft = |word: u32| {
-        let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, word);
+        let mut draft = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, word);
         draft.put(&[0; 8]);
         draft
     };
@@ -903,7 +903,7 @@ proptest! {
         let known = ip("2001:db8:1::7");
         nd.resolver.learn((1, known.into()), SECOND, |neighbours| neighbours.hear_solicitation((1, known.into()), HOST, SECOND));
         for interface in 0..4 {
-            for sender in [Sender::Stranger, Sender::OffLink] {
+            for sender in [MessageSender::Stranger, MessageSender::OffLink] {
                 while is_flooded && nd.hearing.hears(interface, sender, SECOND) {}
             }
         }
@@ -944,7 +944,7 @@ proptest! {
         detects in any::<bool>(),
     ) {
         let mut rig = Rig::new(app(&domain(), detects), &["input", "resolve", "replies"], &["a", "b"]);
-        let mut draft = Draft::new(kind, 0x6000_0000);
+        let mut draft = MessageDraft::new(kind, 0x6000_0000);
         draft.put(&rest);
         for input in ["input", "resolve", "replies"] {
             let mut packet = Sent::new(number, "fe80::7", "fe80::1", &draft).packet();

@@ -70,7 +70,7 @@ impl JsonSchema for Filters {
 }
 
 /// An expression, and where it comes from.
-pub(crate) struct Source {
+pub(crate) struct FilterSource {
     /// The name of its output.
     pub output: String,
     pub text: String,
@@ -79,10 +79,10 @@ pub(crate) struct Source {
     file: Option<PathBuf>,
 }
 
-impl Source {
+impl FilterSource {
     /// The expression that a key gives.
-    pub fn of_key(key: &'static str, text: impl Into<String>) -> Source {
-        Source { output: "match".to_owned(), text: text.into(), key, file: None }
+    pub fn of_key(key: &'static str, text: impl Into<String>) -> FilterSource {
+        FilterSource { output: "match".to_owned(), text: text.into(), key, file: None }
     }
 
     /// An error in the expression.
@@ -114,14 +114,14 @@ impl Config {
     }
 
     /// The expressions: at least one, unless there are states.
-    pub(super) fn expressions(&self, context: &Context) -> Result<Vec<Source>, SettingError> {
+    pub(super) fn expressions(&self, context: &Context) -> Result<Vec<FilterSource>, SettingError> {
         const GIVE_ONE: &str = "give `filter = \"tcp port 80\"`, for example, or `file`, or `filters`";
         let Config { filter, file, filters, state_table, .. } = self;
         match (filter, file, filters.is_empty()) {
-            (Some(text), None, true) => Ok(vec![Source::of_key("filter", text)]),
+            (Some(text), None, true) => Ok(vec![FilterSource::of_key("filter", text)]),
             (None, Some(path), true) => {
                 let text = context.read_text("file", path)?;
-                Ok(vec![Source { file: Some(context.path(path)), ..Source::of_key("file", text) }])
+                Ok(vec![FilterSource { file: Some(context.path(path)), ..FilterSource::of_key("file", text) }])
             }
             (None, None, false) if state_table.is_some() => {
                 let help = "give `filter` or `file`; several apps may share one table";
@@ -137,8 +137,8 @@ impl Config {
         }
     }
 
-    fn named(&self, (name, text): &(String, String)) -> Result<Source, SettingError> {
-        let source = Source { output: name.clone(), text: text.clone(), key: "filters", file: None };
+    fn named(&self, (name, text): &(String, String)) -> Result<FilterSource, SettingError> {
+        let source = FilterSource { output: name.clone(), text: text.clone(), key: "filters", file: None };
         if name == REST {
             let message = "`rest` is the output of packets that match no filter";
             return Err(source.error(message, "give the filter another name"));

@@ -18,9 +18,9 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, Resource, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
-use bellows_filter::plan::Mode;
+use bellows_filter::plan::DecisionMode;
 use bellows_filter::{NETMASK_UNKNOWN, Scope};
 use bellows_packet::{CAPACITY, Vector, free_all};
 use schemars::JsonSchema;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use self::decider::{Decider, spread};
 pub use self::filters::Filters;
-pub(crate) use self::filters::Source;
+pub(crate) use self::filters::FilterSource;
 pub(crate) use self::programs::{Choices, Programs};
 use self::states::States;
 use crate::state_table::StateTable;
@@ -239,8 +239,8 @@ impl PcapFilter {
         // With one filter, which states need, both say the same.
         let which = if table.is_some() { Which::First } else { config.which };
         let mode = match which {
-            Which::First => Mode::First,
-            Which::All => Mode::All,
+            Which::First => DecisionMode::First,
+            Which::All => DecisionMode::All,
         };
         let Config { link_type, scope, netmask, .. } = config;
         let choices = Choices { link_type: link_type.only(), scope: scope.into(), netmask, mode };
@@ -414,10 +414,10 @@ impl Configure for PcapFilter {
     const NAME: &'static str = "pcap-filter";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         let row =
             |label, keys: &str, outputs| BenchRow { label, keys: keys.to_owned(), outputs, ..BenchRow::default() };
-        Bench::Rows(vec![
+        BenchSetup::Rows(vec![
             row("", "filter = \"udp\"", &["match", "rest"]),
             row("no match", "filter = \"tcp port 80\"", &["match", "rest"]),
             row("2 filters", "filters = { web = \"tcp port 80\", udp = \"udp\" }", &["web", "udp", "rest"]),

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use bellows_config::{Context, SettingError};
 use bellows_engine::{Status, listing};
-use bellows_filter::graph::{Block, End, Graph};
-use bellows_filter::plan::{Mode, Part, PlanError};
-use bellows_filter::program::Options as Code;
+use bellows_filter::graph::{Block, BlockEnd, Graph};
+use bellows_filter::plan::{DecisionMode, ExpressionPart, PlanError};
+use bellows_filter::program::ProgramOptions as Code;
 use bellows_filter::{
     ByLinkType, Expression, LinkType, Mistake, Options, Program, Scope, SystemNames, Warning, WarningKind, excerpt,
     parse_each,
@@ -15,7 +15,7 @@ use bellows_filter::{
 use bellows_packet::Packet;
 use serde_json::{Value, json};
 
-use super::filters::Source;
+use super::filters::FilterSource;
 
 /// What the verdicts of expressions depend on, other than their texts.
 #[derive(Clone, Copy, Default)]
@@ -24,12 +24,12 @@ pub(crate) struct Choices {
     pub link_type: Option<LinkType>,
     pub scope: Scope,
     pub netmask: Option<Ipv4Addr>,
-    pub mode: Mode,
+    pub mode: DecisionMode,
 }
 
 /// Expressions that are ready to decide, and their status.
 pub(crate) struct Programs {
-    sources: Vec<Source>,
+    sources: Vec<FilterSource>,
     /// The expressions with their implied qualifiers.
     explained: Vec<String>,
     is_by_packet: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// Compiles expressions, and warns of what may surprise about them. Without any, no packet matches. An expression
     /// that libpcap refuses for one of several link types matches none of its packets.
-    pub fn compile(sources: Vec<Source>, choices: &Choices, context: &Context) -> Result<Programs, SettingError> {
+    pub fn compile(sources: Vec<FilterSource>, choices: &Choices, context: &Context) -> Result<Programs, SettingError> {
         let link_types = match choices.link_type {
             _ if sources.is_empty() => Vec::new(),
             Some(only) => vec![only],
@@ -47,12 +47,12 @@ impl Programs {
         };
         let &Choices { scope, netmask, .. } = choices;
         let options = Options { scope, netmask, names: &SystemNames, ..Options::default() };
-        let parse = |source: &Source| {
+        let parse = |source: &FilterSource| {
             parse_each(&source.text, &link_types, &options).map_err(|mistake| source.mistake(mistake))
         };
         let parsed: Result<Vec<_>, _> = sources.iter().map(parse).collect();
         let parsed = parsed?;
-        let nothing = Graph { blocks: vec![Block { steps: Vec::new(), end: End::Reject, part: 0..0 }], registers: 0 };
+        let nothing = Graph { blocks: vec![Block { steps: Vec::new(), end: BlockEnd::Reject, part: 0..0 }], registers: 0 };
         let mut compiled = Vec::new();
         for (index, &link_type) in link_types.iter().enumerate() {
             let graphs: Vec<&Graph> =
@@ -84,7 +84,7 @@ impl Programs {
     }
 
     /// The expressions.
-    pub fn sources(&self) -> &[Source] {
+    pub fn sources(&self) -> &[FilterSource] {
         &self.sources
     }
 
@@ -115,7 +115,7 @@ impl Programs {
     }
 
     /// The name of a part of the expressions.
-    fn name(&self, part: &Part) -> String {
+    fn name(&self, part: &ExpressionPart) -> String {
         let Some(source) = self.sources.get(part.filter) else { return String::new() };
         let text = excerpt(&source.text, part.text.clone());
         match self.sources.len() {
@@ -128,7 +128,7 @@ impl Programs {
 impl Status for Programs {
     fn status(&self) -> Value {
         let filter =
-            |(source, explained): (&Source, &String)| json!({ "name": source.output, "expression": explained });
+            |(source, explained): (&FilterSource, &String)| json!({ "name": source.output, "expression": explained });
         let program = |(link_type, program): &(LinkType, Program)| {
             let (code, tables) = program.size();
             json!({

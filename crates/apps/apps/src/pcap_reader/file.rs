@@ -11,7 +11,7 @@ use bellows_packet::{DATA_ROOM, Meta, Packet};
 use bellows_sys::FileError;
 use rustix::fs::OFlags;
 
-use super::pace::{Pace, Verdict};
+use super::pace::{ReplayPace, DepartureVerdict};
 use super::{Orders, PacketSource, PcapReader, Repeat, exceeds_buffers};
 use crate::claims;
 use crate::pcap_filter::Programs;
@@ -19,7 +19,7 @@ use crate::pcap_filter::Programs;
 /// A file and the position in it.
 pub(super) struct CaptureFile {
     pub(super) reader: Reader,
-    _claim: claims::Reading,
+    _claim: claims::FileReading,
     /// A record that has been read from the file but not sent.
     waiting: Option<Waiting>,
     /// Number of times the file has been sent to its end.
@@ -42,14 +42,14 @@ impl PacketSource for CaptureFile {
     fn send(&mut self, io: &Io<PcapReader>, orders: &mut Orders) {
         let mut output = io.output(0);
         let filter = orders.filter.as_deref();
-        if let Pace::Max = orders.pace {
+        if let ReplayPace::Max = orders.pace {
             self.send_burst(io, &mut output, orders.repeat, filter, |_, _, _| true);
         } else {
             let now = io.now();
             self.send_burst(io, &mut output, orders.repeat, filter, |pass, timestamp, length| {
                 match orders.pace.judge(now, pass, timestamp, length) {
-                    Verdict::Go => true,
-                    Verdict::Wait { until } => {
+                    DepartureVerdict::Go => true,
+                    DepartureVerdict::Wait { until } => {
                         io.wake_at(until);
                         io.slot(0).never();
                         false
@@ -92,7 +92,7 @@ impl CaptureFile {
     pub(super) fn open(path: &Path) -> Result<CaptureFile, FileError> {
         let file = open_file(path)?;
         let claim =
-            file.try_clone().and_then(claims::Reading::claim).map_err(|error| FileError::reading(path, &error))?;
+            file.try_clone().and_then(claims::FileReading::claim).map_err(|error| FileError::reading(path, &error))?;
         let Some(claim) = claim else {
             let message = format!("{}: another app of this network is about to overwrite it", path.display());
             return Err(FileError { message, help: "give one of the two another path".to_owned() });

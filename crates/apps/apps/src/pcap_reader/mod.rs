@@ -12,7 +12,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError, TrafficRate};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError, TrafficRate};
 use bellows_engine::{App, AppError, Counters, Io, PROGRESS, PROGRESS_TOTAL, Port, Ports, Status, counters};
 use bellows_packet::{LARGE_DATA_ROOM, pool};
 use bellows_sys::FileError;
@@ -21,9 +21,9 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use self::file::CaptureFile;
-use self::pace::Pace;
+use self::pace::ReplayPace;
 use self::pipe::CapturePipe;
-use crate::pcap_filter::{Choices, Programs, ScopeChoice, Source};
+use crate::pcap_filter::{Choices, Programs, ScopeChoice, FilterSource};
 
 pub use self::pipe::reserve_stdin;
 
@@ -196,16 +196,16 @@ impl JsonSchema for Repeat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     File(PathBuf),
-    Pipe(pipe::Place),
+    Pipe(pipe::PipeInput),
 }
 
 impl Place {
     fn of(path: &Path, from_network_file: PathBuf) -> Place {
         let is_fifo = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
         if pipe::is_stdin(path) {
-            Place::Pipe(pipe::Place::Stdin)
+            Place::Pipe(pipe::PipeInput::Stdin)
         } else if is_fifo(&from_network_file) {
-            Place::Pipe(pipe::Place::Fifo(from_network_file))
+            Place::Pipe(pipe::PipeInput::Fifo(from_network_file))
         } else {
             Place::File(from_network_file)
         }
@@ -245,7 +245,7 @@ trait PacketSource: Send {
 
 /// Which packets leave, and when. A reload may change it while the source stays.
 struct Orders {
-    pace: Pace,
+    pace: ReplayPace,
     repeat: Repeat,
     filter: Option<Arc<Programs>>,
 }
@@ -337,8 +337,8 @@ impl Configure for PcapReader {
     const NAME: &'static str = "pcap-reader";
     type Config = Config;
 
-    fn bench(files: &BenchFiles) -> Bench {
-        Bench::with_keys(format!(r#"path = {}, repeat = "forever""#, files.capture()))
+    fn bench(files: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys(format!(r#"path = {}, repeat = "forever""#, files.capture()))
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
@@ -359,20 +359,20 @@ impl Configure for PcapReader {
             return Err(SettingError::at("factor", "`factor` needs `speed = \"recorded\"`", help));
         }
         let pace = match (config.speed, config.rate) {
-            (Speed::Max, None) => Pace::Max,
-            (Speed::Recorded, None) => Pace::recorded(config.factor),
+            (Speed::Max, None) => ReplayPace::Max,
+            (Speed::Recorded, None) => ReplayPace::recorded(config.factor),
             (Speed::Max, Some(rate)) if rate.is_zero() => {
                 let help = "give a rate above 0, or leave it out to send as fast as possible";
                 return Err(SettingError::at("rate", "a rate of 0 sends nothing", help));
             }
-            (Speed::Max, Some(rate)) => Pace::rate(rate),
+            (Speed::Max, Some(rate)) => ReplayPace::rate(rate),
             (Speed::Recorded, Some(_)) => {
                 let help = "leave out `rate` or `speed`";
                 return Err(SettingError::at("rate", "`rate` and `speed = \"recorded\"` exclude each other", help));
             }
         };
         let place = Place::of(&config.path, context.path(&config.path));
-        if place == Place::Pipe(pipe::Place::Stdin) && pipe::stdin_is_network() {
+        if place == Place::Pipe(pipe::PipeInput::Stdin) && pipe::stdin_is_network() {
             let help = "give the path of a file or of a named pipe, or read the network from a file";
             return Err(SettingError::at("path", "the network itself comes from standard input", help));
         }
@@ -392,7 +392,7 @@ impl Configure for PcapReader {
             return Err(SettingError::at("scope", "`scope` needs `filter`", help));
         }
         let choices = Choices { scope: config.scope.into(), ..Choices::default() };
-        let compile = |text| Programs::compile(vec![Source::of_key("filter", text)], &choices, context);
+        let compile = |text| Programs::compile(vec![FilterSource::of_key("filter", text)], &choices, context);
         let filter = config.filter.map(compile).transpose()?;
         let orders = Orders { pace, repeat: config.repeat, filter: filter.map(Arc::new) };
         Ok(PcapReader { place, orders, source: None })

@@ -14,10 +14,10 @@ use bellows_capture::{Interface, LinkType, Reader, Record};
 use bellows_engine::{AppError, Io, Watched};
 use bellows_packet::{DATA_ROOM, Meta, Packet};
 use bellows_sys::FileError;
-use bellows_sys::wake::{Event, sleep_until_readable};
+use bellows_sys::wake::{WakeEvent, sleep_until_readable};
 use rustix::fs::{Access, OFlags, access};
 
-use super::pace::Verdict;
+use super::pace::DepartureVerdict;
 use super::{Orders, PacketSource, PcapReader, Repeat, exceeds_buffers};
 
 /// Maximum bytes of packets that wait for the engine; the thread stops reading when it is reached.
@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 1 << 20;
 
 /// Where the bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PipeInput {
     Stdin,
     Fifo(PathBuf),
 }
@@ -48,35 +48,35 @@ pub(super) fn stdin_is_network() -> bool {
     STDIN_IS_NETWORK.load(SeqCst)
 }
 
-impl Place {
+impl PipeInput {
     fn name(&self) -> String {
         match self {
-            Place::Stdin => "standard input".to_owned(),
-            Place::Fifo(path) => path.display().to_string(),
+            PipeInput::Stdin => "standard input".to_owned(),
+            PipeInput::Fifo(path) => path.display().to_string(),
         }
     }
 
     /// Checks what can be checked without touching the pipe.
     fn look(&self) -> Result<(), AppError> {
         match self {
-            Place::Stdin if io::IsTerminal::is_terminal(&io::stdin()) => Err(
+            PipeInput::Stdin if io::IsTerminal::is_terminal(&io::stdin()) => Err(
                 "standard input is a terminal, which sends no capture; put `tcpdump -w - |` in front, or name a file"
                     .into(),
             ),
-            Place::Stdin if STDIN_IS_TAKEN.swap(true, SeqCst) => {
+            PipeInput::Stdin if STDIN_IS_TAKEN.swap(true, SeqCst) => {
                 Err("another app reads standard input, or has read it; give one of them the path of a file".into())
             }
-            Place::Stdin => Ok(()),
-            Place::Fifo(path) => access(path, Access::READ_OK)
+            PipeInput::Stdin => Ok(()),
+            PipeInput::Fifo(path) => access(path, Access::READ_OK)
                 .map_err(|error| FileError::reading(path, &error.into()).to_string().into()),
         }
     }
 
     fn open(&self) -> io::Result<File> {
         match self {
-            Place::Stdin => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
+            PipeInput::Stdin => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
             // The open does not wait for a writer.
-            Place::Fifo(path) => File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path),
+            PipeInput::Fifo(path) => File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path),
         }
     }
 }
@@ -113,9 +113,9 @@ struct Feed {
     /// Counts the packets added, and the end.
     added: AtomicU32,
     is_asleep: AtomicBool,
-    event: Event,
+    event: WakeEvent,
     is_over: AtomicBool,
-    over: Event,
+    over: WakeEvent,
 }
 
 impl Feed {
@@ -230,7 +230,7 @@ fn read(file: File, name: &str, feed: &Arc<Feed>) -> Result<(), bellows_capture:
 
 /// A pipe and the packets that have come through it.
 pub(super) struct CapturePipe {
-    place: Place,
+    place: PipeInput,
     feed: Arc<Feed>,
     has_begun: bool,
     batch: Batch,
@@ -246,16 +246,16 @@ pub(super) struct CapturePipe {
 
 impl CapturePipe {
     /// Checks whether the pipe can be read, without touching it.
-    pub(super) fn new(place: Place) -> Result<CapturePipe, AppError> {
+    pub(super) fn new(place: PipeInput) -> Result<CapturePipe, AppError> {
         place.look()?;
         let feed = Feed {
             batch: Mutex::default(),
             taken: Condvar::new(),
             added: AtomicU32::new(0),
             is_asleep: AtomicBool::new(false),
-            event: Event::new()?,
+            event: WakeEvent::new()?,
             is_over: AtomicBool::new(false),
-            over: Event::new()?,
+            over: WakeEvent::new()?,
         };
         Ok(CapturePipe {
             place,
@@ -338,7 +338,7 @@ impl PacketSource for CapturePipe {
                 .as_ref()
                 .is_none_or(|filter| filter.by_link_type().matches_bytes(&data[..head.visible], &head.meta));
             let length = is_wanted.then_some(head.length);
-            if let Verdict::Wait { until } = orders.pace.judge(now, 0, head.meta.timestamp, length) {
+            if let DepartureVerdict::Wait { until } = orders.pace.judge(now, 0, head.meta.timestamp, length) {
                 io.wake_at(until);
                 io.slot(0).never();
                 self.is_watching = false;
@@ -405,7 +405,7 @@ impl Drop for CapturePipe {
         self.feed.over.raise();
         drop(self.feed.lock());
         self.feed.taken.notify_all();
-        if !self.has_begun && self.place == Place::Stdin {
+        if !self.has_begun && self.place == PipeInput::Stdin {
             STDIN_IS_TAKEN.store(false, SeqCst);
         }
     }
@@ -422,9 +422,9 @@ mod tests {
             taken: Condvar::new(),
             added: AtomicU32::new(0),
             is_asleep: AtomicBool::new(false),
-            event: Event::new().unwrap(),
+            event: WakeEvent::new().unwrap(),
             is_over: AtomicBool::new(false),
-            over: Event::new().unwrap(),
+            over: WakeEvent::new().unwrap(),
         });
         let most = MAX_WAITING / size_of::<Head>() + 1;
         let adding = {

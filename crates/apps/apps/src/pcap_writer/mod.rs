@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
 use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Bytes, Configure, Context, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use bellows_sys::FileError;
 use bellows_sys::access::FileAccess;
@@ -307,8 +307,8 @@ impl Configure for PcapWriter {
     const NAME: &'static str = "pcap-writer";
     type Config = Config;
 
-    fn bench(files: &BenchFiles) -> Bench {
-        Bench::with_keys(format!(r#"path = {}, rotate = "16MiB", keep = 1"#, files.written()))
+    fn bench(files: &BenchFiles) -> BenchSetup {
+        BenchSetup::with_keys(format!(r#"path = {}, rotate = "16MiB", keep = 1"#, files.written()))
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {

@@ -76,14 +76,14 @@ pub trait Role: Send + Sized + 'static {
     fn note(&mut self, io: &Io<PortApp<Self>>);
 
     /// The state that both sides have.
-    fn session(&self) -> &Session;
+    fn session(&self) -> &PortSession;
 
     /// The same, mutable.
-    fn session_mut(&mut self) -> &mut Session;
+    fn session_mut(&mut self) -> &mut PortSession;
 }
 
 /// The state of either side while it runs.
-pub struct Session {
+pub struct PortSession {
     /// Collects the packets of a call from the other side.
     pub(crate) packets: Vector,
     /// The tick that will update the status.
@@ -99,10 +99,10 @@ pub struct Session {
     pub(crate) void: Void,
 }
 
-impl Session {
+impl PortSession {
     /// The state for this many pairs of queues.
-    pub(crate) fn new(pairs: usize) -> Session {
-        Session {
+    pub(crate) fn new(pairs: usize) -> PortSession {
+        PortSession {
             packets: Vector::new(),
             noting: Noting::Never,
             first: 0,
@@ -136,7 +136,7 @@ impl Session {
     /// link when all queues are full, and in a lossless network when the queue of the next packet is full. Otherwise
     /// packets whose queue is full are dropped for the given reason.
     pub(crate) fn share_out<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, queue_full: DropReason<A>) {
-        let Session { open, outgoing, .. } = self;
+        let PortSession { open, outgoing, .. } = self;
         outgoing.iter_mut().for_each(|queue| queue.waiting.compact());
         while let Some(next) = input.packets().first() {
             let pair = open[flow::share(flow::hash(next.bytes(), Directions::Together).unwrap_or(0), open.len())];

@@ -238,7 +238,7 @@ mod tests {
     use super::super::samples::gso_packet;
     use super::*;
     use bellows_packet::pool;
-    use bellows_wire::offload::Kind;
+    use bellows_wire::offload::GsoKind;
     use bellows_wire::verify_checksums;
     use proptest::prelude::*;
 
@@ -398,7 +398,7 @@ mod tests {
             match finish(packet, Accepted { checksums, ..Accepted::default() }, ENDLESS) {
                 Err(packet) => prop_assert_eq!(packet.bytes(), &before[..], "what is dropped"),
                 Ok((packets, _)) if claim.is_gso() => {
-                    let kind = if claim.gso_type & 4 == 0 { Kind::Tcp4 } else { Kind::Tcp6 };
+                    let kind = if claim.gso_type & 4 == 0 { GsoKind::Tcp4 } else { GsoKind::Tcp6 };
                     let whole = GsoPacket::new(&before, kind, claim.segment_size).unwrap();
                     let how = if checksums { Checksums::Partial } else { Checksums::Whole };
                     prop_assert_eq!(packets.len(), whole.count());

@@ -11,13 +11,13 @@ use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, S
 use bellows_ports::QueueBell;
 use serde_json::{Value, json};
 
-use super::app::{PortApp, Role, Session};
+use super::app::{PortApp, Role, PortSession};
 use super::bell::{AnyBell, watch};
 use super::outgoing::{Awaits, Sender};
 use super::{deliver, turns};
 
 /// A kind of port: what differs between the apps.
-pub trait Kind: Send + Sized + 'static {
+pub trait InterfaceKind: Send + Sized + 'static {
     /// The checked configuration.
     type Config: Clone + PartialEq + Send + 'static;
     /// Its queues.
@@ -52,7 +52,7 @@ pub(crate) fn usual_ring_size() -> u32 {
 /// A port of this kind.
 pub type InterfacePort<K> = PortApp<InterfaceRole<K>>;
 
-counters! { for[K: Kind] InterfacePort<K>;
+counters! { for[K: InterfaceKind] InterfacePort<K>;
     drop NO_INTERFACE = "no_interface", "packets that came while the interface was missing or down; likely: it was renamed or is not `up`";
     drop TOO_LONG = "too_long", "packets longer than the interface or the other side takes; likely: the `mtu` of the router or tunnel is above the interface's";
     drop BAD_OFFLOAD = "bad_offload", "packets whose offload does not match them and cannot be finished";
@@ -87,21 +87,21 @@ const COUNTS: [Counter; QueueCounts::NAMES.len() - QueueCounts::DROPS] = {
 const RECEIVE: usize = 1;
 const TRANSMIT: usize = 2;
 
-impl<K: Kind> Sender for InterfacePort<K> {
+impl<K: InterfaceKind> Sender for InterfacePort<K> {
     const TOO_LONG: DropReason<Self> = Self::TOO_LONG;
     const BAD_OFFLOAD: DropReason<Self> = Self::BAD_OFFLOAD;
     const POOL_LOW: DropReason<Self> = Self::POOL_LOW;
 }
 
 /// A port while it runs.
-pub struct InterfaceRole<K: Kind> {
+pub struct InterfaceRole<K: InterfaceKind> {
     // Dropped in this order: the control thread gets the queues back, closes them and gives the interface back.
     /// The bell of the queue, if there is only one.
     bell: Option<Arc<<K::Queue as Queue>::Bell>>,
     queues: Queues<K::Queue>,
     /// Ends the control thread when it is dropped.
     keeper: Keeper<K::Queue>,
-    session: Session,
+    session: PortSession,
     /// What the app's counters have been told of the present queues.
     told: QueueCounts,
     config: K::Config,
@@ -111,7 +111,7 @@ pub struct InterfaceRole<K: Kind> {
     is_deaf: bool,
 }
 
-impl<K: Kind> Role for InterfaceRole<K> {
+impl<K: InterfaceKind> Role for InterfaceRole<K> {
     type Config = K::Config;
     const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets to send")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets that have arrived")]);
@@ -136,7 +136,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
             let way_out = if waits { "; `wait = true` starts without it and waits for it" } else { "" };
             format!("{}: {error}{way_out}", K::place(&config))
         })?;
-        let (session, told) = (Session::new(1), QueueCounts::default());
+        let (session, told) = (PortSession::new(1), QueueCounts::default());
         Ok(InterfaceRole { keeper, queues, bell: None, session, told, config, has_unsent: false, is_deaf: false })
     }
 
@@ -176,12 +176,12 @@ impl<K: Kind> Role for InterfaceRole<K> {
         self.keeper.status().note(counts.into_iter());
     }
 
-    fn session(&self) -> &Session {
+    fn session(&self) -> &PortSession {
         &self.session
     }
 
     #[inline]
-    fn session_mut(&mut self) -> &mut Session {
+    fn session_mut(&mut self) -> &mut PortSession {
         &mut self.session
     }
 
@@ -312,7 +312,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
     }
 }
 
-impl<K: Kind> InterfaceRole<K> {
+impl<K: InterfaceKind> InterfaceRole<K> {
     /// The first counts of a queue, which are drops.
     const DROPS: [DropReason<InterfacePort<K>>; QueueCounts::DROPS] = [
         InterfacePort::<K>::KERNEL_DROPPED,
@@ -364,7 +364,7 @@ impl<K: Kind> InterfaceRole<K> {
     /// Drops packets that cannot be sent.
     #[cold]
     fn swallow(&mut self, io: &Io<InterfacePort<K>>, input: &mut Input<'_, InterfacePort<K>>) {
-        let Session { outgoing, void, .. } = &mut self.session;
+        let PortSession { outgoing, void, .. } = &mut self.session;
         void.swallow(io, outgoing, input, InterfacePort::<K>::NO_INTERFACE);
     }
 

@@ -25,25 +25,25 @@ const SHORT_HEADER: usize = 8;
 
 /// What the fragments of a datagram have in common: addresses, protocol (IPv4), identification, and VLANs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum DatagramKey {
     V4([u64; 2]),
     V6([u64; 5]),
 }
 
-impl Key {
+impl DatagramKey {
     /// The family, as an index.
     pub(super) fn family(&self) -> usize {
         match self {
-            Key::V4(_) => V4,
-            Key::V6(_) => V6,
+            DatagramKey::V4(_) => V4,
+            DatagramKey::V6(_) => V6,
         }
     }
 
     /// The source.
     pub(super) fn source(&self) -> IpAddr {
         match self {
-            Key::V4([addresses, _]) => IpAddr::from(((addresses >> 32) as u32).to_be_bytes()),
-            Key::V6([high, low, ..]) => IpAddr::from((u128::from(*high) << 64 | u128::from(*low)).to_be_bytes()),
+            DatagramKey::V4([addresses, _]) => IpAddr::from(((addresses >> 32) as u32).to_be_bytes()),
+            DatagramKey::V6([high, low, ..]) => IpAddr::from((u128::from(*high) << 64 | u128::from(*low)).to_be_bytes()),
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) const V6: usize = 1;
 /// A fragment in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) key: Key,
+    pub(super) key: DatagramKey,
     /// Where the data begins in the frame, and where it ends.
     pub(super) data: u32,
     pub(super) end: u32,
@@ -87,7 +87,7 @@ impl Piece {
 
 /// The first frames, if they are all fragments of one datagram in order. Hot.
 #[inline]
-pub(super) fn in_order(found: &[Found], most: usize) -> Option<&[Found]> {
+pub(super) fn in_order(found: &[FrameKind], most: usize) -> Option<&[FrameKind]> {
     let mut last = found.first()?.piece().filter(|piece| piece.offset == 0)?;
     for (index, next) in found.iter().enumerate().take(most).skip(1) {
         let next = next.piece().filter(|next| last.more && last.is_before(next))?;
@@ -101,7 +101,7 @@ pub(super) fn in_order(found: &[Found], most: usize) -> Option<&[Found]> {
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FrameKind {
     /// No fragment: it passes.
     Whole,
     /// An IPv6 fragment that is all of its datagram (RFC 6946).
@@ -114,11 +114,11 @@ pub(super) enum Found {
     TooLong(Option<IcmpError>),
 }
 
-impl Found {
+impl FrameKind {
     /// The fragment that it is.
     pub(super) fn piece(&self) -> Option<&Piece> {
         match self {
-            Found::Fragment(piece) => Some(piece),
+            FrameKind::Fragment(piece) => Some(piece),
             _ => None,
         }
     }
@@ -152,42 +152,42 @@ fn is_extension(kind: IpProtocol) -> bool {
 
 /// Finds out what a packet is.
 #[inline]
-pub(super) fn find_in(packet: &Packet) -> Found {
+pub(super) fn find_in(packet: &Packet) -> FrameKind {
     if is_whole(packet) {
-        return Found::Whole;
+        return FrameKind::Whole;
     }
     match find(packet.bytes()) {
         // The checksum of a fragment covers others, too.
-        Found::Fragment(_) if packet.offload().is_some_and(|it| it.needs_checksum() || it.is_gso()) => {
-            Found::Malformed(None)
+        FrameKind::Fragment(_) if packet.offload().is_some_and(|it| it.needs_checksum() || it.is_gso()) => {
+            FrameKind::Malformed(None)
         }
         found => found,
     }
 }
 
 /// Finds out what a frame is.
-pub(super) fn find(frame: &[u8]) -> Found {
+pub(super) fn find(frame: &[u8]) -> FrameKind {
     match IpFrame::find(frame) {
         Some(ip) if ip.version == Version::V4 => find_v4(frame, ip),
         Some(ip) => find_v6(frame, ip),
-        None => Found::Whole,
+        None => FrameKind::Whole,
     }
 }
 
-fn find_v4(frame: &[u8], ip: IpFrame) -> Found {
+fn find_v4(frame: &[u8], ip: IpFrame) -> FrameKind {
     let bytes = &frame[ip.at..];
     if bytes.get(6..8).is_none_or(|field| field[0] & 0x3f | field[1] == 0) {
-        return Found::Whole;
+        return FrameKind::Whole;
     }
-    let Ok(view) = Ipv4Packet::new_checked(bytes) else { return Found::Malformed(None) };
+    let Ok(view) = Ipv4Packet::new_checked(bytes) else { return FrameKind::Malformed(None) };
     let (header, total) = (view.header(), usize::from(view.total_len()));
     if !is_checksum_right(header) {
-        return Found::BadChecksum;
+        return FrameKind::BadChecksum;
     }
     let [source, destination] = [view.src(), view.dst()].map(u32::from);
     let rest = u64::from(view.identification()) << 40 | u64::from(view.protocol().0) << 32 | u64::from(ip.vlans);
     let piece = Piece {
-        key: Key::V4([u64::from(source) << 32 | u64::from(destination), rest]),
+        key: DatagramKey::V4([u64::from(source) << 32 | u64::from(destination), rest]),
         data: (ip.at + header.len()) as u32,
         end: (ip.at + total) as u32,
         counted: header.len() as u32,
@@ -198,13 +198,13 @@ fn find_v4(frame: &[u8], ip: IpFrame) -> Found {
     check(piece, [None; 2])
 }
 
-fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
+fn find_v6(frame: &[u8], ip: IpFrame) -> FrameKind {
     let bytes = &frame[ip.at..];
-    let Ok(view) = Ipv6Packet::new_checked(bytes) else { return Found::Whole };
+    let Ok(view) = Ipv6Packet::new_checked(bytes) else { return FrameKind::Whole };
     let bytes = &bytes[..ipv6::field::HEADER_LEN + view.payload().len()];
-    let Some(at) = fragment_header(bytes) else { return Found::Whole };
+    let Some(at) = fragment_header(bytes) else { return FrameKind::Whole };
     let Some(header) = bytes.get(at.header..).and_then(<[u8]>::first_chunk::<FRAGMENT_HEADER>) else {
-        return Found::Malformed(None);
+        return FrameKind::Malformed(None);
     };
     let word = u16::from_be_bytes([header[2], header[3]]);
     let identification = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -213,7 +213,7 @@ fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
     key.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_be_bytes(*word));
     key[4] = u64::from(identification) << 32 | u64::from(ip.vlans);
     let piece = Piece {
-        key: Key::V6(key),
+        key: DatagramKey::V6(key),
         data: (ip.at + at.header + FRAGMENT_HEADER) as u32,
         end: (ip.at + bytes.len()) as u32,
         counted: (at.header - ipv6::field::HEADER_LEN) as u32,
@@ -223,10 +223,10 @@ fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
     };
     // RFC 7112: what is behind the first fragment may not hide what kind of packet this is.
     if piece.offset == 0 && piece.more && !has_whole_chain(&view) {
-        return Found::Malformed(Some(IcmpError::of(Reason::IncompleteHeaders)));
+        return FrameKind::Malformed(Some(IcmpError::of(Reason::IncompleteHeaders)));
     }
     if piece.offset == 0 && !piece.more {
-        return Found::Atomic(piece);
+        return FrameKind::Atomic(piece);
     }
     check(piece, [ipv6::field::PAYLOAD_LEN.start, at.header + 2].map(|at| Some(at as u16)))
 }
@@ -267,15 +267,15 @@ pub(super) fn fragment_header(ip: &[u8]) -> Option<FragmentAt> {
 
 /// Checks the length of a fragment. `fields` are those that a source is told about, if the length is wrong or the
 /// datagram too long.
-fn check(piece: Piece, fields: [Option<u16>; 2]) -> Found {
+fn check(piece: Piece, fields: [Option<u16>; 2]) -> FrameKind {
     let [bad_length, bad_offset] =
         fields.map(|field| field.map(|value| IcmpError { reason: Reason::ParameterProblem, value }));
     // RFC 8200, section 4.5: all but the last have a multiple of 8.
     if piece.length() == 0 || piece.more && !piece.length().is_multiple_of(8) {
-        return Found::Malformed(bad_length);
+        return FrameKind::Malformed(bad_length);
     }
     if piece.counted + piece.offset + piece.length() > MAX_LENGTH {
-        return Found::TooLong(bad_offset);
+        return FrameKind::TooLong(bad_offset);
     }
-    Found::Fragment(piece)
+    FrameKind::Fragment(piece)
 }

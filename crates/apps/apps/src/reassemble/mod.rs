@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Bytes, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Bytes, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Output, Port, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Drain, Packet};
 use bellows_vrf::{IcmpError, Reason, Tag};
@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::assemble::{Sum, Whole};
-use self::header::{Found, Piece};
-use self::table::{Complete, Limits, Table, Taken, Why};
+use self::header::{FrameKind, Piece};
+use self::table::{Complete, Limits, ReassemblyTable, Taken, Why};
 use crate::full_table::FullTable;
 
 /// Makes IPv4 and IPv6 datagrams of their fragments (RFC 791; RFC 8200, section 4.5).
@@ -97,9 +97,9 @@ const EXPIRED_AT_ONCE: usize = 64;
 
 /// Makes datagrams of fragments.
 pub struct Reassemble {
-    table: Table,
+    table: ReassemblyTable,
     /// What the packets of an input are. Empty between two inputs.
-    found: Vec<Found>,
+    found: Vec<FrameKind>,
     occupancy: Arc<Occupancy>,
     /// The app's name.
     name: String,
@@ -162,7 +162,7 @@ impl App for Reassemble {
         let (mut rest, mut packets) = (&found[..], (&mut input).into_iter());
         while let Some((first, others)) = rest.split_first() {
             let whole = header::in_order(rest, self.table.limits().fragments)
-                .filter(|_| matches!(first, Found::Fragment(piece) if !self.table.has(&piece.key)));
+                .filter(|_| matches!(first, FrameKind::Fragment(piece) if !self.table.has(&piece.key)));
             match whole {
                 Some(pieces) => {
                     self.join(io, pieces, &mut packets, &mut output);
@@ -236,7 +236,7 @@ fn tagged(mut packet: Packet, error: IcmpError) -> Packet {
 impl Reassemble {
     fn new(limits: Limits) -> Reassemble {
         Reassemble {
-            table: Table::new(limits),
+            table: ReassemblyTable::new(limits),
             found: Vec::with_capacity(CAPACITY),
             occupancy: Arc::default(),
             name: String::new(),
@@ -256,7 +256,7 @@ impl Reassemble {
         &mut self,
         io: &Io<Self>,
         mut packet: Packet,
-        found: &Found,
+        found: &FrameKind,
         output: &mut Output<'_>,
         error: &mut Output<'_>,
     ) {
@@ -265,17 +265,17 @@ impl Reassemble {
             None => io.drop(packet, reason),
         };
         match found {
-            Found::Whole => output.push(packet),
-            Found::Malformed(told) => refuse(packet, *told, Self::MALFORMED),
-            Found::TooLong(told) => refuse(packet, *told, Self::TOO_LONG),
-            Found::BadChecksum => io.drop(packet, Self::BAD_CHECKSUM),
-            Found::Atomic(piece) => {
+            FrameKind::Whole => output.push(packet),
+            FrameKind::Malformed(told) => refuse(packet, *told, Self::MALFORMED),
+            FrameKind::TooLong(told) => refuse(packet, *told, Self::TOO_LONG),
+            FrameKind::BadChecksum => io.drop(packet, Self::BAD_CHECKSUM),
+            FrameKind::Atomic(piece) => {
                 packet.truncate(piece.end as usize);
                 assemble::finish_headers(&mut packet, false);
                 io.count(Self::ATOMIC, 1);
                 output.push(packet);
             }
-            Found::Fragment(piece) => {
+            FrameKind::Fragment(piece) => {
                 packet.truncate(piece.end as usize);
                 self.add(io, packet, piece, output);
             }
@@ -312,8 +312,8 @@ impl Reassemble {
     }
 
     /// Sends a datagram whose fragments are the next packets, in order, without entering them in the table. Hot.
-    fn join(&self, io: &Io<Self>, pieces: &[Found], packets: &mut Drain<'_>, output: &mut Output<'_>) {
-        let pieces = || pieces.iter().filter_map(Found::piece);
+    fn join(&self, io: &Io<Self>, pieces: &[FrameKind], packets: &mut Drain<'_>, output: &mut Output<'_>) {
+        let pieces = || pieces.iter().filter_map(FrameKind::piece);
         let mut fragments = pieces().zip(packets).map(|(piece, mut packet)| {
             packet.truncate(piece.end as usize);
             (packet, piece)
@@ -390,7 +390,7 @@ impl Configure for Reassemble {
     const NAME: &'static str = "reassemble";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         // Even numbers of packets, so that the last fragments are not alone.
         let in_halves = BenchRow {
             label: "two fragments each",
@@ -398,7 +398,7 @@ impl Configure for Reassemble {
             before: vec![BenchStep::new("fragment", "mtu = 1280", "input", "output")],
             ..BenchRow::default()
         };
-        Bench::Rows(vec![BenchRow { label: "no fragments", ..BenchRow::default() }, in_halves])
+        BenchSetup::Rows(vec![BenchRow { label: "no fragments", ..BenchRow::default() }, in_halves])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Reassemble, SettingError> {

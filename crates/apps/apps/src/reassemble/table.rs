@@ -9,10 +9,10 @@
 //! secret hash, so that who sends from many addresses takes room from its own link alone.
 
 use bellows_packet::Packet;
-use bellows_sys::keyed_hash::{KeyedHash, Words};
+use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
 
 use super::assemble::Sum;
-use super::header::{Key, Piece, V4, V6};
+use super::header::{DatagramKey, Piece, V4, V6};
 
 /// No index.
 const NONE: u32 = u32::MAX;
@@ -59,7 +59,7 @@ pub(super) struct Complete(u32);
 /// A datagram.
 #[derive(Clone, Debug)]
 struct Datagram {
-    key: Key,
+    key: DatagramKey,
     /// Its place in the hash table.
     place: u32,
     /// When its first fragment arrived.
@@ -98,13 +98,13 @@ struct Fragment {
 
 /// The datagrams of a family in the order of their arrival.
 #[derive(Clone, Copy)]
-struct Queue {
+struct ArrivalQueue {
     oldest: u32,
     newest: u32,
 }
 
-impl Queue {
-    const EMPTY: Queue = Queue { oldest: NONE, newest: NONE };
+impl ArrivalQueue {
+    const EMPTY: ArrivalQueue = ArrivalQueue { oldest: NONE, newest: NONE };
 }
 
 /// Classes of links, and of the sources of each.
@@ -121,13 +121,13 @@ struct Loads {
     links: Vec<Load>,
     /// Those of a link one after the other.
     sources: Vec<Load>,
-    queues: Vec<Queue>,
+    queues: Vec<ArrivalQueue>,
 }
 
 impl Loads {
     fn none() -> Loads {
         let count = LINKS * SOURCES;
-        Loads { links: vec![[0; 2]; LINKS], sources: vec![[0; 2]; count], queues: vec![Queue::EMPTY; count] }
+        Loads { links: vec![[0; 2]; LINKS], sources: vec![[0; 2]; count], queues: vec![ArrivalQueue::EMPTY; count] }
     }
 
     fn both(&mut self, class: u16) -> [&mut Load; 2] {
@@ -148,12 +148,12 @@ impl Loads {
 /// A datagram that has made room for another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evicted {
-    pub(super) key: Key,
+    pub(super) key: DatagramKey,
     pub(super) class: u16,
 }
 
 /// The datagrams that are being reassembled.
-pub(super) struct Table {
+pub(super) struct ReassemblyTable {
     limits: Limits,
     hash: KeyedHash,
     places: Vec<u32>,
@@ -161,7 +161,7 @@ pub(super) struct Table {
     fragments: Vec<Fragment>,
     free_datagram: u32,
     free_fragment: u32,
-    queues: [Queue; 2],
+    queues: [ArrivalQueue; 2],
     loads: Loads,
     /// The last one that has made room.
     evicted: Option<Evicted>,
@@ -173,10 +173,10 @@ pub(super) struct Table {
 /// Bytes of an ordinary packet buffer with its headroom and metadata, the smallest that a fragment takes.
 pub(super) const BUFFER: usize = 2_240;
 
-impl Table {
+impl ReassemblyTable {
     /// A table without memory.
-    pub(super) fn new(limits: Limits) -> Table {
-        Table {
+    pub(super) fn new(limits: Limits) -> ReassemblyTable {
+        ReassemblyTable {
             limits,
             hash: KeyedHash::new(),
             places: Vec::new(),
@@ -184,7 +184,7 @@ impl Table {
             fragments: Vec::new(),
             free_datagram: 0,
             free_fragment: 0,
-            queues: [Queue::EMPTY; 2],
+            queues: [ArrivalQueue::EMPTY; 2],
             loads: Loads::none(),
             evicted: None,
             used: 0,
@@ -200,7 +200,7 @@ impl Table {
         }
         let limits = self.limits;
         let next = |index: usize, count| if index + 1 < count { index as u32 + 1 } else { NONE };
-        let datagram = |index| Datagram::new(Key::V4([0; 2]), 0, 0, next(index, limits.datagrams), NONE, 0);
+        let datagram = |index| Datagram::new(DatagramKey::V4([0; 2]), 0, 0, next(index, limits.datagrams), NONE, 0);
         let most = limits.bytes / BUFFER;
         let fragment =
             |index: usize| Fragment { packet: None, start: 0, end: 0, data: 0, counted: 0, next: next(index, most) };
@@ -235,7 +235,7 @@ impl Table {
 
     /// When the next datagram times out.
     pub(super) fn next_timeout(&self) -> Option<u64> {
-        let due = |(queue, timeout): (&Queue, u64)| Some(self.datagrams.get(queue.oldest as usize)?.since + timeout);
+        let due = |(queue, timeout): (&ArrivalQueue, u64)| Some(self.datagrams.get(queue.oldest as usize)?.since + timeout);
         self.queues.iter().zip(self.limits.timeouts).filter_map(due).min()
     }
 
@@ -382,7 +382,7 @@ impl Table {
     }
 
     /// Whether there is a datagram with a key.
-    pub(super) fn has(&self, key: &Key) -> bool {
+    pub(super) fn has(&self, key: &DatagramKey) -> bool {
         self.used > 0 && self.find(self.place(key), key).is_some()
     }
 
@@ -427,27 +427,27 @@ impl Table {
     }
 
     /// The class of a link and a source.
-    fn class(&self, key: &Key, interface: u16) -> u16 {
+    fn class(&self, key: &DatagramKey, interface: u16) -> u16 {
         // Of IPv6, a station has all addresses of a network.
         let (source, vlans) = match key {
-            Key::V4([addresses, rest]) => (addresses >> 32, *rest as u32),
-            Key::V6([network, .., rest]) => (*network, *rest as u32),
+            DatagramKey::V4([addresses, rest]) => (addresses >> 32, *rest as u32),
+            DatagramKey::V6([network, .., rest]) => (*network, *rest as u32),
         };
-        let hash = |word: u64, length: u64| self.hash.hash(Words::Two(&[word, length])) as usize;
+        let hash = |word: u64, length: u64| self.hash.hash(KeyWords::Two(&[word, length])) as usize;
         let link = hash(u64::from(interface) << 32 | u64::from(vlans), 0) % LINKS;
         (link * SOURCES + hash(source, 1 + key.family() as u64) % SOURCES) as u16
     }
 
     /// The place of a key in the hash table.
-    fn place(&self, key: &Key) -> usize {
+    fn place(&self, key: &DatagramKey) -> usize {
         let hash = match key {
-            Key::V4(words) => self.hash.hash(Words::Two(words)),
-            Key::V6(words) => self.hash.hash(Words::Five(words)),
+            DatagramKey::V4(words) => self.hash.hash(KeyWords::Two(words)),
+            DatagramKey::V6(words) => self.hash.hash(KeyWords::Five(words)),
         };
         hash as usize & (self.places.len() - 1)
     }
 
-    fn find(&self, place: usize, key: &Key) -> Option<u32> {
+    fn find(&self, place: usize, key: &DatagramKey) -> Option<u32> {
         let mut index = self.places[place];
         while let Some(datagram) = self.datagrams.get(index as usize) {
             if datagram.key == *key {
@@ -462,7 +462,7 @@ impl Table {
     fn begin(
         &mut self,
         place: usize,
-        key: Key,
+        key: DatagramKey,
         (interface, now): (u16, u64),
         free: &mut impl FnMut(Packet, Why),
     ) -> u32 {
@@ -536,7 +536,7 @@ impl Table {
 }
 
 impl Datagram {
-    fn new(key: Key, place: u32, since: u64, chain: u32, older: u32, class: u16) -> Datagram {
+    fn new(key: DatagramKey, place: u32, since: u64, chain: u32, older: u32, class: u16) -> Datagram {
         Datagram {
             key,
             place,

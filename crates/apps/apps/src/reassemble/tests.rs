@@ -9,7 +9,7 @@ use bellows_vrf::neighbours::NeighbourLimits;
 use bellows_vrf::{Interface, Vrf};
 use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::Ipv6Header;
-use bellows_wire::ndp::{Draft, message_type, option_type};
+use bellows_wire::ndp::{MessageDraft, message_type, option_type};
 use bellows_wire::{IpPair, IpProtocol, MacAddr};
 use proptest::prelude::*;
 
@@ -415,7 +415,7 @@ fn atomic_fragments_pass_at_once() {
 /// The fragments of a neighbour solicitation for 2001:db8::1 of 32 bytes, cut at some places; it may be behind options.
 fn solicitation(cuts: &[usize], is_behind_options: bool) -> Vec<Vec<u8>> {
     let (src, dst) = ("2001:db8::9".parse().unwrap(), "ff02::1:ff00:1".parse().unwrap());
-    let mut draft = Draft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
+    let mut draft = MessageDraft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
     draft.put(&Ipv6Addr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]).octets());
     draft.put_link_layer(option_type::SOURCE_LINK_LAYER, MacAddr([4, 0, 0, 0, 0, 9]));
     let message = draft.finish(&IpPair::V6 { src, dst }).to_vec();
@@ -534,7 +534,7 @@ fn wrong_fragments_are_dropped_by_name() {
 #[test]
 fn a_reload_keeps_the_datagrams_if_no_key_has_changed() {
     let piece = |frame: &[u8]| match header::find(frame) {
-        Found::Fragment(piece) => piece,
+        FrameKind::Fragment(piece) => piece,
         other => panic!("{other:?}"),
     };
     bellows_packet::pool::ensure().unwrap();

@@ -19,11 +19,11 @@ pub(super) struct Hashing {
 /// Hashes packets. A packet that is too short for an Ethernet frame has the hash 0.
 pub(super) struct Hasher {
     pub(super) hashing: Hashing,
-    toeplitz: Option<Box<Batch>>,
+    toeplitz: Option<Box<HashBatch>>,
 }
 
 /// A prepared key, and inputs and hashes on their way.
-struct Batch {
+struct HashBatch {
     toeplitz: Toeplitz,
     inputs: [Input; CHUNK],
     hashes: [u32; CHUNK],
@@ -32,7 +32,7 @@ struct Batch {
 impl Hasher {
     /// `None` if the key is too short.
     pub(super) fn new(hashing: Hashing) -> Option<Hasher> {
-        let batch = |toeplitz| Box::new(Batch { toeplitz, inputs: [Input::default(); CHUNK], hashes: [0; CHUNK] });
+        let batch = |toeplitz| Box::new(HashBatch { toeplitz, inputs: [Input::default(); CHUNK], hashes: [0; CHUNK] });
         let toeplitz = match &hashing.toeplitz_key {
             Some(key) => Some(batch(Toeplitz::new(key)?)),
             None => None,
@@ -58,7 +58,7 @@ impl Hasher {
                 each(packets, prefetch, numbers, |frame, place| *place = number(Flow::of_inner(frame).map_or(0, hash)));
             }
             (Some(batch), inner) => {
-                let Batch { toeplitz, inputs, hashes } = &mut **batch;
+                let HashBatch { toeplitz, inputs, hashes } = &mut **batch;
                 for (packets, numbers) in packets.chunks(CHUNK).zip(numbers.chunks_mut(CHUNK)) {
                     let (inputs, hashes) = (&mut inputs[..packets.len()], &mut hashes[..packets.len()]);
                     read_inputs(packets, prefetch, inputs, directions, inner);

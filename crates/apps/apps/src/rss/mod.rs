@@ -13,7 +13,7 @@ mod transit;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_toeplitz::{DEFAULT_KEY, MIN_KEY};
 use schemars::JsonSchema;
@@ -125,7 +125,7 @@ const MAX_SETTLE_NS: u64 = 1_000_000_000;
 const REBALANCE_NS: std::ops::RangeInclusive<u64> = 1_000_000..=3_600_000_000_000;
 
 /// The table, and what it was made for: what a reload takes over.
-struct State {
+struct RssState {
     hashing: Hashing,
     /// The names of the outputs and their weights.
     outputs: Vec<(String, u32)>,
@@ -139,9 +139,9 @@ pub struct Rss {
     config: Config,
     hasher: Hasher,
     /// `None` before the first tick, in which the outputs are known.
-    state: Option<State>,
+    state: Option<RssState>,
     /// The state of the app that this one replaces, until the first tick.
-    inherited: Option<State>,
+    inherited: Option<RssState>,
     lanes: Lanes,
     /// The packets of each entry since the last rebalancing; empty without.
     loads: Vec<u32>,
@@ -261,7 +261,7 @@ impl Rss {
             return;
         };
         let mut outputs: Vec<_> = (0..io.outputs()).map(|output| io.output(output)).collect();
-        let State { owners, transit, .. } = state;
+        let RssState { owners, transit, .. } = state;
         let has_moved = transit.release(io.now(), |entry, packet| {
             let output = &mut outputs[usize::from(owners[entry])];
             if output.room() == 0 {
@@ -301,7 +301,7 @@ impl Rss {
             None => {
                 let owners = table::initial(self.config.table_size, &weights(&outputs));
                 let transit = Transit::new(owners.len());
-                State { hashing: self.hasher.hashing.clone(), outputs, owners, transit }
+                RssState { hashing: self.hasher.hashing.clone(), outputs, owners, transit }
             }
         };
         self.rebalances_at = io.now() + self.config.rebalance.map_or(0, Duration::nanos);
@@ -311,7 +311,7 @@ impl Rss {
 
     /// The state that follows an old one. Entries keep their outputs as far as these have the same shares as before.
     /// Packets of all entries that get flows of another output are held for a while.
-    fn succeed(&mut self, old: State, outputs: Vec<(String, u32)>, io: &Io<Self>) -> State {
+    fn succeed(&mut self, old: RssState, outputs: Vec<(String, u32)>, io: &Io<Self>) -> RssState {
         let numbers: BTreeMap<&str, u16> = (0..).zip(&outputs).map(|(number, (name, _))| (&**name, number)).collect();
         let renumbered: Vec<Option<u16>> = old.outputs.iter().map(|(name, _)| numbers.get(&**name).copied()).collect();
         let (size, old_size) = (self.config.table_size, old.owners.len());
@@ -339,12 +339,12 @@ impl Rss {
         for packet in old.transit.into_packets() {
             transit.hold(self.hasher.hash(&packet) as usize & (size - 1), packet);
         }
-        State { hashing: self.hasher.hashing.clone(), outputs, owners, transit }
+        RssState { hashing: self.hasher.hashing.clone(), outputs, owners, transit }
     }
 
     /// Moves entries from busy outputs to idle ones.
     fn rebalance(&mut self, io: &Io<Self>) {
-        let Some(State { outputs, owners, transit, .. }) = &mut self.state else { return };
+        let Some(RssState { outputs, owners, transit, .. }) = &mut self.state else { return };
         let packets: u64 = self.loads.iter().map(|&load| u64::from(load)).sum();
         if packets >= (owners.len() * MIN_PACKETS_PER_ENTRY) as u64 {
             let moved = table::rebalance(owners, &self.loads, &weights(outputs), |entry| transit.is_moving(entry));
@@ -370,7 +370,7 @@ fn weights(outputs: &[(String, u32)]) -> Vec<u32> {
 struct Summary(Mutex<Arc<Value>>);
 
 impl Summary {
-    fn publish(&self, config: &Config, state: &State) {
+    fn publish(&self, config: &Config, state: &RssState) {
         let mut entries = vec![0; state.outputs.len()];
         state.owners.iter().for_each(|&owner| entries[usize::from(owner)] += 1);
         let outputs: serde_json::Map<String, Value> =
@@ -407,7 +407,7 @@ impl Configure for Rss {
     const NAME: &'static str = "rss";
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         const OUTPUTS: &[&str] = &["a", "b", "c", "d"];
         const TOEPLITZ: &str = r#"hash = "toeplitz""#;
         let row = |label, keys: &str, traffic| BenchRow {
@@ -417,7 +417,7 @@ impl Configure for Rss {
             traffic,
             ..BenchRow::default()
         };
-        Bench::Rows(vec![
+        BenchSetup::Rows(vec![
             row("ipv4", "", "ipv4"),
             row("ipv6", "", "ipv6"),
             row("toeplitz, ipv4", TOEPLITZ, "ipv4"),

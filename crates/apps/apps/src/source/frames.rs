@@ -32,7 +32,7 @@ const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
 
 /// The packets to generate, and the state of the sequence.
 pub(super) struct Frames {
-    shapes: Vec<Shape>,
+    shapes: Vec<FrameShape>,
     order: Order,
     /// The current shape, and how many packets of its run are left.
     turn: usize,
@@ -43,7 +43,7 @@ pub(super) struct Frames {
 }
 
 /// Packets of one size.
-struct Shape {
+struct FrameShape {
     bytes: Vec<u8>,
     /// Writes the number and updates the checksum; `None` if there is no checksum.
     stamp: Option<Stamp>,
@@ -82,10 +82,10 @@ impl Frames {
                 let message = format!("{size} bytes is out of range for these headers and this payload");
                 return Err(SettingError::at(key, message, format!("give a size from {least} to {most}")));
             }
-            Shape::new(&layout, size, matches!(payload, Filling::Sequence))
+            FrameShape::new(&layout, size, matches!(payload, Filling::Sequence))
                 .map_err(|message| SettingError::at(key, message, "change the size or the headers"))
         };
-        let shapes = runs.iter().map(shape).collect::<Result<Vec<Shape>, SettingError>>()?;
+        let shapes = runs.iter().map(shape).collect::<Result<Vec<FrameShape>, SettingError>>()?;
         let weights: Vec<u32> = runs.iter().map(|&(_, weight)| weight).collect();
         let mut order = if shuffled {
             Order::shuffled(&weights, config.seed).map_err(|most| {
@@ -229,8 +229,8 @@ impl Sizes {
     }
 }
 
-impl Shape {
-    fn new(layout: &Layout, size: usize, numbered: bool) -> Result<Shape, String> {
+impl FrameShape {
+    fn new(layout: &Layout, size: usize, numbered: bool) -> Result<FrameShape, String> {
         let pattern = |payload: &mut [u8]| payload.iter_mut().zip(0u32..).for_each(|(byte, index)| *byte = index as u8);
         let bytes = match layout {
             Layout::Udp(headers) => headers.build(size, pattern).map_err(|error| error.to_string())?,
@@ -246,7 +246,7 @@ impl Shape {
             Layout::Udp(headers) if numbered => Some(Stamp::new(headers, &bytes).map_err(|error| error.to_string())?),
             _ => None,
         };
-        Ok(Shape { bytes, stamp, template: None })
+        Ok(FrameShape { bytes, stamp, template: None })
     }
 
     fn write_number(&self, layout: &Layout, frame: &mut [u8], number: u64) {

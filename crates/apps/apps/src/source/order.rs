@@ -24,7 +24,7 @@ pub(super) enum Order {
 /// rounds sees all sizes in proportion.
 pub(super) struct Shuffled {
     /// The rounds, each written twice in a row, so that it can start anywhere.
-    laid_out: Vec<Place>,
+    laid_out: Vec<PacketPlace>,
     /// Number of packets of a round.
     length: usize,
     /// The rest of the round that is being sent.
@@ -35,21 +35,21 @@ pub(super) struct Shuffled {
 
 /// A packet of a round that is laid out.
 #[derive(Clone, Copy)]
-struct Place {
+struct PacketPlace {
     kind: u8,
     /// Maximum number of consecutive packets of this size from here.
     run: u16,
 }
 
 /// Adds a round.
-fn lay_out(round: &[u8], laid_out: &mut Vec<Place>) {
+fn lay_out(round: &[u8], laid_out: &mut Vec<PacketPlace>) {
     let first = laid_out.len();
     let mut run = 0u16;
     let mut last = None;
     for &kind in round.iter().rev() {
         run = if last == Some(kind) { run.saturating_add(1) } else { 1 };
         last = Some(kind);
-        laid_out.push(Place { kind, run });
+        laid_out.push(PacketPlace { kind, run });
     }
     laid_out[first..].reverse();
 }
@@ -104,7 +104,7 @@ impl Shuffled {
             self.at = 2 * self.length * round + self.random.usize(..self.length);
             self.end = self.at + self.length;
         }
-        let Place { kind, run } = self.laid_out[self.at];
+        let PacketPlace { kind, run } = self.laid_out[self.at];
         let run = usize::from(run).min(self.end - self.at);
         self.at += run;
         (kind.into(), run)

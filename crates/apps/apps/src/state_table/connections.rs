@@ -7,7 +7,7 @@ use bellows_arena::Fixed;
 use bellows_shared::{Head, Seen, Words};
 use bellows_sys::cache::prefetch;
 use bellows_sys::keyed_hash::{self, KeyedHash};
-use bellows_wire::connection::{Key, Kind, Member, WORDS};
+use bellows_wire::connection::{Key, ConnectionKind, Member, WORDS};
 use bellows_wire::tcp::flags;
 
 /// Connections in a bucket: the heads of one cache line.
@@ -59,7 +59,7 @@ pub(super) const PROTOCOLS: [&str; 4] = ["tcp", "udp", "icmp", "other"];
 
 /// The parts of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct HeadState {
     tag: u16,
     /// Whether the first end of the key sent the first packet.
     first_began: bool,
@@ -69,9 +69,9 @@ pub(super) struct State {
     time: u32,
 }
 
-impl State {
+impl HeadState {
     #[inline(always)]
-    fn of(value: u64) -> Option<State> {
+    fn of(value: u64) -> Option<HeadState> {
         let stage = match value >> STAGE_SHIFT & 7 {
             1 => Stage::Opening,
             2 => Stage::Answered,
@@ -86,7 +86,7 @@ impl State {
             _ => Protocol::Other,
         };
         let first_began = value >> TAG_BITS & 1 == 1;
-        Some(State { tag: value as u16, first_began, stage, protocol, time: (value >> TIME_SHIFT) as u32 })
+        Some(HeadState { tag: value as u16, first_began, stage, protocol, time: (value >> TIME_SHIFT) as u32 })
     }
 
     #[inline(always)]
@@ -99,24 +99,24 @@ impl State {
     }
 
     /// The state of a connection that a packet begins. `None` for a reset, which begins none.
-    fn begun_by(member: &Member, tag: u16, time: u32) -> Option<State> {
+    fn begun_by(member: &Member, tag: u16, time: u32) -> Option<HeadState> {
         let (protocol, stage) = match member.kind {
-            Kind::Tcp(set) if set & flags::RST != 0 => return None,
-            Kind::Tcp(set) if set & flags::FIN != 0 => (Protocol::Tcp, Stage::Closing),
-            Kind::Tcp(_) => (Protocol::Tcp, Stage::Opening),
-            Kind::Udp => (Protocol::Udp, Stage::Opening),
-            Kind::Echo => (Protocol::Icmp, Stage::Opening),
-            Kind::Other => (Protocol::Other, Stage::Opening),
+            ConnectionKind::Tcp(set) if set & flags::RST != 0 => return None,
+            ConnectionKind::Tcp(set) if set & flags::FIN != 0 => (Protocol::Tcp, Stage::Closing),
+            ConnectionKind::Tcp(_) => (Protocol::Tcp, Stage::Opening),
+            ConnectionKind::Udp => (Protocol::Udp, Stage::Opening),
+            ConnectionKind::Echo => (Protocol::Icmp, Stage::Opening),
+            ConnectionKind::Other => (Protocol::Other, Stage::Opening),
         };
-        Some(State { tag, first_began: member.is_from_first, stage, protocol, time })
+        Some(HeadState { tag, first_began: member.is_from_first, stage, protocol, time })
     }
 
     /// The state after a packet. `None` if it begins a new connection of the same key.
     #[inline(always)]
-    fn after(self, member: &Member, time: u32) -> Option<State> {
-        let set = if let Kind::Tcp(set) = member.kind { set } else { 0 };
+    fn after(self, member: &Member, time: u32) -> Option<HeadState> {
+        let set = if let ConnectionKind::Tcp(set) = member.kind { set } else { 0 };
         if set & (flags::FIN | flags::RST) != 0 {
-            return Some(State { stage: Stage::Closing, time, ..self });
+            return Some(HeadState { stage: Stage::Closing, time, ..self });
         }
         let is_from_beginner = member.is_from_first == self.first_began;
         let stage = match self.stage {
@@ -125,7 +125,7 @@ impl State {
             Stage::Answered if is_from_beginner && set & flags::SYN == 0 => Stage::Established,
             stage => stage,
         };
-        Some(State { stage, time, ..self })
+        Some(HeadState { stage, time, ..self })
     }
 
     /// The time since the last packet. Other workers may be a little ahead.
@@ -152,7 +152,7 @@ impl Timeouts {
     }
 
     #[inline(always)]
-    fn has_expired(&self, state: State, now: u32) -> bool {
+    fn has_expired(&self, state: HeadState, now: u32) -> bool {
         let timeout = match (state.protocol, state.stage) {
             (Protocol::Tcp, Stage::Established) => self.tcp_established,
             (Protocol::Tcp, _) => self.tcp_transitory,
@@ -236,10 +236,10 @@ impl Place {
 
 /// The words of a key, to be hashed.
 #[inline(always)]
-fn words(key: &Key) -> keyed_hash::Words<'_> {
+fn words(key: &Key) -> keyed_hash::KeyWords<'_> {
     match key.both_words() {
-        Ok(two) => keyed_hash::Words::Two(two),
-        Err(five) => keyed_hash::Words::Five(five),
+        Ok(two) => keyed_hash::KeyWords::Two(two),
+        Err(five) => keyed_hash::KeyWords::Five(five),
     }
 }
 
@@ -349,7 +349,7 @@ impl Connections {
 
     /// A connection that has not expired. Hot.
     #[inline(always)]
-    fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, State)> {
+    fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, HeadState)> {
         // Where it was when its memory was prefetched.
         if let Some(found) = self.at(key, place, place.way(), now) {
             return Some(found);
@@ -366,11 +366,11 @@ impl Connections {
 
     /// The connection of a head, if it is that of the key and has not expired.
     #[inline(always)]
-    fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&Head, Seen, State)> {
+    fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&Head, Seen, HeadState)> {
         let bucket = place.bucket();
         let head = self.buckets[bucket].0.get(way)?;
         let seen = head.load();
-        let state = State::of(seen.value()).filter(|state| state.tag == place.tag())?;
+        let state = HeadState::of(seen.value()).filter(|state| state.tag == place.tag())?;
         let is_it = head.belongs_to(seen, &self.keys[bucket * WAYS + way], key.words());
         (is_it && !self.timeouts.has_expired(state, now)).then_some((head, seen, state))
     }
@@ -387,7 +387,7 @@ impl Connections {
         let seen = head.load();
         let expected =
             u64::from(place.tag()) | (Stage::Established as u64) << STAGE_SHIFT | u64::from(now) << TIME_SHIFT;
-        let ends = matches!(member.kind, Kind::Tcp(set) if set & (flags::FIN | flags::RST) != 0);
+        let ends = matches!(member.kind, ConnectionKind::Tcp(set) if set & (flags::FIN | flags::RST) != 0);
         let keys = &self.keys[bucket * WAYS + place.way()];
         seen.value() & PARTS == expected
             && !ends
@@ -410,7 +410,7 @@ impl Connections {
         for _ in 0..TRIES {
             let Some(next) = state.after(member, now) else { return false };
             let Err(changed) = (if next == state { Ok(()) } else { head.update(seen, next.value()) }) else { break };
-            let Some(other) = State::of(changed.value()).filter(|_| changed.has_words_of(seen)) else { break };
+            let Some(other) = HeadState::of(changed.value()).filter(|_| changed.has_words_of(seen)) else { break };
             (seen, state) = (changed, other);
         }
         true
@@ -419,7 +419,7 @@ impl Connections {
     /// Enters the connection that a packet begins. Hot.
     #[inline(never)]
     pub(super) fn enter(&self, member: &Member, place: Place, now: u32) -> Entered {
-        let begun = if member.is_error { None } else { State::begun_by(member, place.tag(), now) };
+        let begun = if member.is_error { None } else { HeadState::begun_by(member, place.tag(), now) };
         let Some(begun) = begun else { return Entered::Nothing };
         let bucket = place.bucket();
         let (heads, keys) = (&self.buckets[bucket].0, &self.keys[bucket * WAYS..]);
@@ -430,7 +430,7 @@ impl Connections {
                 if seen.is_changing() {
                     continue;
                 }
-                let state = State::of(seen.value());
+                let state = HeadState::of(seen.value());
                 let has_expired = state.is_some_and(|state| self.timeouts.has_expired(state, now));
                 let (rank, entered) = match state {
                     Some(state) if state.tag == place.tag() && head.belongs_to(seen, words, member.key.words()) => {
@@ -445,7 +445,7 @@ impl Connections {
                     None if way == place.preferred() => (u32::MAX - 1, Entered::New),
                     None => (u32::MAX - 2, Entered::New),
                     Some(_) if has_expired => (u32::MAX - 3, Entered::Expired),
-                    Some(State { stage: Stage::Established, .. }) => continue,
+                    Some(HeadState { stage: Stage::Established, .. }) => continue,
                     Some(state) => (state.idle(now), Entered::Evicted),
                 };
                 if best.is_none_or(|(highest, ..)| rank > highest) {
@@ -465,12 +465,12 @@ impl Connections {
     }
 
     /// The connections of a bucket that is full: who began each, and its head.
-    fn begun(&self, place: Place) -> impl Iterator<Item = (Beginner, State, &Head, &Words<WORDS>, Seen)> {
+    fn begun(&self, place: Place) -> impl Iterator<Item = (Beginner, HeadState, &Head, &Words<WORDS>, Seen)> {
         let bucket = place.bucket();
         let heads = self.buckets[bucket].0.iter().zip(&self.keys[bucket * WAYS..]);
         heads.filter_map(|(head, words)| {
             let seen = head.load();
-            let state = State::of(seen.value())?;
+            let state = HeadState::of(seen.value())?;
             let key: [u64; WORDS] = head.read(seen, words)?;
             Some((Beginner::of(&key, state.tag & 1 == 1, state.first_began), state, head, words, seen))
         })
@@ -492,7 +492,7 @@ impl Connections {
             true => has_several(beginner),
             false => beginner == begins || count(beginner) >= own,
         };
-        let rank = |beginner: Beginner, state: State| {
+        let rank = |beginner: Beginner, state: HeadState| {
             (if has_several(beginner) { count(beginner) } else { 0 }, state.idle(now))
         };
         let candidates = all.iter().filter(|(beginner, state, ..)| {
@@ -516,7 +516,7 @@ impl Connections {
         heads
             .filter(|head| {
                 let seen = head.load();
-                let is_old = State::of(seen.value()).is_some_and(|state| self.timeouts.has_expired(state, now));
+                let is_old = HeadState::of(seen.value()).is_some_and(|state| self.timeouts.has_expired(state, now));
                 // One that is used again meanwhile stays.
                 is_old && !seen.is_changing() && head.update(seen, 0).is_ok()
             })
@@ -524,7 +524,7 @@ impl Connections {
     }
 
     /// The states of all connections.
-    pub(super) fn states(&self) -> impl Iterator<Item = State> {
-        self.buckets.iter().flat_map(|bucket| &bucket.0).filter_map(|head| State::of(head.load().value()))
+    pub(super) fn states(&self) -> impl Iterator<Item = HeadState> {
+        self.buckets.iter().flat_map(|bucket| &bucket.0).filter_map(|head| HeadState::of(head.load().value()))
     }
 }

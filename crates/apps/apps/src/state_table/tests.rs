@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::thread;
 
 use bellows_wire::IpProtocol;
-use bellows_wire::connection::{Key, Kind, of_ip};
+use bellows_wire::connection::{Key, ConnectionKind, of_ip};
 use bellows_wire::tcp::flags::{ACK, FIN, RST, SYN};
 use proptest::prelude::*;
 
@@ -309,7 +309,7 @@ proptest! {
         for step in steps {
             now += step.pause;
             let member = member(step.protocol, step.number, step.is_from_client, step.flags);
-            let flags = if let Kind::Tcp(flags) = member.kind { flags } else { 0 };
+            let flags = if let ConnectionKind::Tcp(flags) = member.kind { flags } else { 0 };
             let is_new_syn = flags & (SYN | ACK) == SYN;
             let known = model.get(&member.key).copied();
             let may_pass = known.filter(|known| {

@@ -24,10 +24,10 @@ mod wires;
 
 use std::collections::BTreeMap;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Ports, counters};
 use bellows_packet::{CAPACITY, Vector};
-use bellows_sys::keyed_hash::{KeyedHash, Words};
+use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
 use bellows_wire::{IpPair, IpProtocol};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use ends::Ends;
 pub(crate) use ends::Entries;
 pub use received::{Refusal, Seen};
-pub use session::{Checksum, Payload, Shape};
+pub use session::{Checksum, Payload, TunnelHeaders};
 #[cfg(test)]
 pub(crate) use wires::TRANSPORTS;
 pub(crate) use wires::{PortKind, Wires};
@@ -63,7 +63,7 @@ pub trait Protocol: Send + Sized + 'static {
     ///
     /// # Errors
     /// If a value is out of its range; `sessions` is the key.
-    fn shape(session: &<Self::Config as Keys>::Session, is_v6: bool) -> Result<Shape, SettingError>;
+    fn shape(session: &<Self::Config as Keys>::Session, is_v6: bool) -> Result<TunnelHeaders, SettingError>;
 
     /// Reads a received header behind that of IP.
     ///
@@ -72,7 +72,7 @@ pub trait Protocol: Send + Sized + 'static {
     fn read(payload: &[u8]) -> Result<Seen, Refusal>;
 
     /// How to measure the app.
-    fn bench() -> Bench;
+    fn bench() -> BenchSetup;
 }
 
 /// The keys of an app: those that all tunnels have, and those of its sessions.
@@ -202,7 +202,7 @@ fn hop_limit() -> u8 {
 
 /// The measurement of packets that go into a tunnel over IPv6, and of those that come out of it. Of a session, what the
 /// sender has and what the receiver has.
-pub(crate) fn bench(app: &str, [sent, expected]: [&str; 2]) -> Bench {
+pub(crate) fn bench(app: &str, [sent, expected]: [&str; 2]) -> BenchSetup {
     let keys = |local: &str, remote: &str, session: &str| {
         format!("local = \"{local}\", sessions = {{ site = {{ remote = \"{remote}\", {session} }} }}")
     };
@@ -222,7 +222,7 @@ pub(crate) fn bench(app: &str, [sent, expected]: [&str; 2]) -> Bench {
         before: vec![BenchStep::new(app, &into.keys, "site", "ip6")],
         ..BenchRow::default()
     };
-    Bench::Rows(vec![into, out])
+    BenchSetup::Rows(vec![into, out])
 }
 
 /// Puts packets into tunnels, and takes them out.
@@ -327,7 +327,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
     const NAME: &'static str = P::NAME;
     type Config = P::Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
+    fn bench(_: &BenchFiles) -> BenchSetup {
         P::bench()
     }
 
@@ -368,7 +368,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
             notes: vec![Note::default(); CAPACITY],
             exceeding: Exceeding::new(),
             fragments: common.fragment,
-            identification: KeyedHash::new().hash(Words::Two(&[0; 2])) as u16,
+            identification: KeyedHash::new().hash(KeyWords::Two(&[0; 2])) as u16,
             protocol: std::marker::PhantomData,
         })
     }

@@ -37,7 +37,7 @@ pub enum Checksum {
 
 /// The headers of a session behind that of IP.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct TunnelHeaders {
     /// The number by which received packets name the session, if there is one, and where its 4 bytes are.
     pub id: Option<u32>,
     pub id_at: Option<usize>,
@@ -58,7 +58,7 @@ pub struct Shape {
     pub is_udp: bool,
 }
 
-impl Shape {
+impl TunnelHeaders {
     /// Whether packets that are sent differ in a byte behind the header of IP.
     pub(super) fn varies_at(&self, at: usize) -> bool {
         let is_of_udp = self.is_udp && matches!(at, 0 | 1 | UDP_LENGTH..8);
@@ -104,7 +104,7 @@ pub(super) struct Session {
     /// Of packets that are sent, and of received ones.
     pub(super) addresses: IpPair,
     pub(super) received: IpPair,
-    pub(super) shape: Shape,
+    pub(super) shape: TunnelHeaders,
     template: Template,
     /// The sum of the words of the IPv4 header in the template, without length and checksum.
     header_sum: u32,
@@ -135,7 +135,7 @@ const GRE_CHECKSUM: usize = 4;
 
 impl Session {
     /// A session between these ends.
-    pub(super) fn new<S>(addresses: IpPair, protocol: IpProtocol, common: &Config<S>, shape: Shape) -> Session {
+    pub(super) fn new<S>(addresses: IpPair, protocol: IpProtocol, common: &Config<S>, shape: TunnelHeaders) -> Session {
         let traffic_class = if common.copy_ecn { common.traffic_class & !ECN } else { common.traffic_class };
         let mut sent = headers(addresses, protocol, common.hop_limit, traffic_class, &shape.send);
         let clears_df = common.df == DontFragment::Clear && matches!(addresses, IpPair::V4 { .. });
@@ -236,7 +236,7 @@ impl Session {
     /// Whether packets carry frames behind headers that are all the same but for their length. Then none of their bytes is
     /// read, and no checksum is made.
     pub(super) fn is_plain(&self) -> bool {
-        let Shape { payload, checksum, is_udp, in_order, .. } = self.shape;
+        let TunnelHeaders { payload, checksum, is_udp, in_order, .. } = self.shape;
         payload == Payload::Ethernet && checksum == Checksum::None && !is_udp && !in_order && !self.copies_ecn
     }
 

@@ -2,7 +2,7 @@
 
 use bellows_config::SettingError;
 
-use super::{Checksum, Payload, Refusal, Shape};
+use super::{Checksum, Payload, Refusal, TunnelHeaders};
 
 /// Bytes of the header of UDP.
 pub(crate) const HEADER: usize = 8;
@@ -24,14 +24,14 @@ impl Udp<'_> {
     ///
     /// # Errors
     /// If there is no such port.
-    pub(crate) fn shape(&self, number: u32, payload: Payload, checksum: Checksum) -> Result<Shape, SettingError> {
+    pub(crate) fn shape(&self, number: u32, payload: Payload, checksum: Checksum) -> Result<TunnelHeaders, SettingError> {
         if self.port == 0 {
             return Err(SettingError::at("sessions", "there is no port 0", "give a number from 1 to 65535"));
         }
         let port = self.port.to_be_bytes();
         let header = [&[0, 0], &port[..], &[0; 4], self.header].concat();
         let mask = [&[0, 0, 0xff, 0xff], &[0; 4][..], self.mask].concat();
-        Ok(Shape {
+        Ok(TunnelHeaders {
             id: Some(number),
             id_at: Some(HEADER + NUMBER_AT),
             send: header.clone(),

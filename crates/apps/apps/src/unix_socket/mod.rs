@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::status::PortStatus;
 use bellows_netif::unix::{UnixConfig, UnixMode, UnixQueue, UnixSource};
 use bellows_netif::{Keeper, Start, Started};
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind};
+use crate::port::interface::{InterfacePort, InterfaceKind};
 use crate::virtio::{self, Side};
 
 /// Exchanges Ethernet frames with another process over a Unix socket, with the framing of QEMU: a virtual machine
@@ -97,7 +97,7 @@ pub struct UnixKind;
 /// A port at a Unix socket.
 pub type UnixSocket = InterfacePort<UnixKind>;
 
-impl Kind for UnixKind {
+impl InterfaceKind for UnixKind {
     type Config = UnixConfig;
     type Queue = UnixQueue;
     const NAME: &'static str = "unix-socket";
@@ -160,8 +160,8 @@ impl Configure for UnixSocket {
     const INTERFACE: bool = true;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured(
             "it needs another process at its socket; use `bellows show run` in a network, not `bellows bench`",
         )
     }

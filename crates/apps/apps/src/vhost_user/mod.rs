@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell, PeerPolicy};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::status::StatusJson;
 use crate::port;
-use crate::port::app::{PortApp, Role, Session};
+use crate::port::app::{PortApp, Role, PortSession};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::port::queues::{MAX_QUEUES, Queues};
@@ -145,7 +145,7 @@ pub struct DeviceRole {
     backend: Backend,
     port: vhost::Port,
     pairs: Vec<Pair>,
-    session: Session,
+    session: PortSession,
     /// When the last ring was taken away that receives, if none does now.
     gone_at: Option<u64>,
 }
@@ -184,7 +184,7 @@ impl Role for DeviceRole {
     fn start(_app: &str, config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
         let count = config.queues.count();
         let pairs = (0..count).map(|_| Pair::default()).collect();
-        let session = Session::new(count);
+        let session = PortSession::new(count);
         let socket = config.socket.clone();
         let started = match before {
             Some(before) => before.backend.succeed(config),
@@ -220,12 +220,12 @@ impl Role for DeviceRole {
         self.port.note();
     }
 
-    fn session(&self) -> &Session {
+    fn session(&self) -> &PortSession {
         &self.session
     }
 
     #[inline]
-    fn session_mut(&mut self) -> &mut Session {
+    fn session_mut(&mut self) -> &mut PortSession {
         &mut self.session
     }
 
@@ -314,7 +314,7 @@ impl Role for DeviceRole {
                 self.session.void.spare(&input);
                 return;
             }
-            let Session { outgoing, void, .. } = &mut self.session;
+            let PortSession { outgoing, void, .. } = &mut self.session;
             void.swallow(io, outgoing, &mut input, VhostUser::NO_DRIVER);
             return;
         }
@@ -399,8 +399,8 @@ impl Configure for VhostUser {
     const INTERFACE: bool = true;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {

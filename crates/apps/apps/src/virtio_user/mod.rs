@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::status::{StatusJson, Totals};
 use crate::port;
-use crate::port::app::{PortApp, Role, Session};
+use crate::port::app::{PortApp, Role, PortSession};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::virtio::{self, Side, VirtioOption};
@@ -143,7 +143,7 @@ pub struct DriverRole {
     port: Borrowed<Driver>,
     /// The bells of each pair, while there is a device.
     bells: Vec<Option<Bells>>,
-    session: Session,
+    session: PortSession,
     totals: Arc<Totals>,
     /// What the app's counters have been told of this driver's queues.
     told: QueueCounters,
@@ -169,7 +169,7 @@ impl Role for DriverRole {
     }
 
     fn start(_app: &str, config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
-        let (bells, session) = ((0..config.pairs).map(|_| None).collect(), Session::new(config.pairs.into()));
+        let (bells, session) = ((0..config.pairs).map(|_| None).collect(), PortSession::new(config.pairs.into()));
         let socket = config.socket.clone();
         let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
             Some(before) => before.frontend.succeed(config, layout),
@@ -207,12 +207,12 @@ impl Role for DriverRole {
         self.frontend.status().note();
     }
 
-    fn session(&self) -> &Session {
+    fn session(&self) -> &PortSession {
         &self.session
     }
 
     #[inline]
-    fn session_mut(&mut self) -> &mut Session {
+    fn session_mut(&mut self) -> &mut PortSession {
         &mut self.session
     }
 
@@ -277,7 +277,7 @@ impl Role for DriverRole {
     fn push(&mut self, io: &Io<VirtioUser>) {
         let mut input = io.input(0);
         let Some(queues) = self.port.get().map(|driver| driver.pairs.len()) else {
-            let Session { outgoing, void, .. } = &mut self.session;
+            let PortSession { outgoing, void, .. } = &mut self.session;
             void.swallow(io, outgoing, &mut input, VirtioUser::NO_DEVICE);
             return;
         };
@@ -351,8 +351,8 @@ impl Configure for VirtioUser {
     const INTERFACE: bool = true;
     type Config = Config;
 
-    fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {

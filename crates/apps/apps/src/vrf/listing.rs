@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bellows_engine::RequestError;
-use bellows_vrf::adjacency::Kind;
-use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, Target, VrfChanges, Way};
+use bellows_vrf::adjacency::AdjacencyKind;
+use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, RouteTarget, VrfChanges, Way};
 use serde_json::{Map, Value, json};
 
 use super::operator::Operator;
@@ -143,17 +143,17 @@ impl Operator {
                 "in_use": way.is_in_use,
                 "adjacency": way.adjacency,
                 "kind": match way.kind {
-                    Kind::Complete => "complete",
-                    Kind::Incomplete => "incomplete",
-                    Kind::Glean => "glean",
-                    Kind::Unused => "unused",
+                    AdjacencyKind::Complete => "complete",
+                    AdjacencyKind::Incomplete => "incomplete",
+                    AdjacencyKind::Glean => "glean",
+                    AdjacencyKind::Unused => "unused",
                 },
                 "state": state,
                 "mac": mac,
             })
         };
         let ways: Vec<Value> = match changes.target(route.next) {
-            Target::Forward(ways) => ways.into_iter().map(way).collect(),
+            RouteTarget::Forward(ways) => ways.into_iter().map(way).collect(),
             _ => Vec::new(),
         };
         let (bits, cells) = changes.place(prefix);
@@ -215,7 +215,7 @@ impl Operator {
     /// Where a number leads, in words.
     fn to(&self, changes: &VrfChanges<'_>, next: u32) -> String {
         let target = changes.target(next);
-        let Target::Forward(ways) = &target else { return target.word().unwrap_or_default().to_owned() };
+        let RouteTarget::Forward(ways) = &target else { return target.word().unwrap_or_default().to_owned() };
         let way = |way: &Way| {
             let to = way.gateway.map_or_else(|| "link".to_owned(), |gateway| format!("via {gateway}"));
             let weight = if ways.len() > 1 { format!(" weight {}", way.weight) } else { String::new() };

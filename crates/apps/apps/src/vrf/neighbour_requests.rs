@@ -17,7 +17,7 @@ use super::requests::{BareVerb, Changed, LineError, NeighbourPage, NeighbourSele
 const MAX_NEIGHBOURS: usize = 16_384;
 
 /// A neighbour before a change: its key, and the address that somebody had entered.
-type Before = (NeighbourKey, Option<(MacAddr, Origin)>);
+type NeighbourBefore = (NeighbourKey, Option<(MacAddr, Origin)>);
 
 impl Operator {
     /// All neighbours: those that somebody entered, and those that were learned.
@@ -123,7 +123,7 @@ impl Operator {
         changes: &mut VrfChanges<'_>,
         command: &NeighbourCommand,
         learned: &HashSet<NeighbourKey>,
-        undo: &mut Vec<Before>,
+        undo: &mut Vec<NeighbourBefore>,
         forgotten: &mut Vec<NeighbourKey>,
     ) -> Result<Verb, String> {
         let NeighbourCommand { verb, address, mac, interface } = command;

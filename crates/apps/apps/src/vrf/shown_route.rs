@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use bellows_netif::route::protocol_name;
 use bellows_vrf::route::{Action, IpPrefix, NextHop};
-use bellows_vrf::{IpFamily, Listed, Origin, Target, VrfChanges};
+use bellows_vrf::{IpFamily, Listed, Origin, RouteTarget, VrfChanges};
 use serde::{Serialize, Serializer};
 
 /// Where routes lead, by number: many routes share few.
@@ -30,7 +30,7 @@ impl Destinations {
                 let target = changes.target(next);
                 let word = target.word();
                 let ways = match target {
-                    Target::Forward(ways) => ways,
+                    RouteTarget::Forward(ways) => ways,
                     _ => Vec::new(),
                 };
                 Destination {

@@ -7,7 +7,7 @@ use bellows_apps::control_channel::Message;
 use bellows_apps::registry;
 use bellows_config::{Loaded, Overrides, load_str};
 use bellows_engine::{End, Engine, Network, Settings};
-use bellows_exercise::vpn::{Event, VpnEnd};
+use bellows_exercise::vpn::{VpnEvent, VpnEnd};
 use bellows_rig::Rig;
 use bellows_testkit::tree::root;
 use proptest::prelude::*;
@@ -380,7 +380,7 @@ fn the_example_ends_by_itself_and_its_frames_arrive() {
 }
 
 /// Events of a line, most of whose messages are whole.
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = VpnEvent> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..60);
     let message =
         (1u16..9, prop::sample::select(vec![1_500u16, 1_500, 1_400]), prop::sample::select(vec![1u32, 1, 1, 2]));
@@ -388,13 +388,13 @@ fn event() -> impl Strategy<Value = Event> {
         Message { heartbeat, mtu: Some(mtu), description: None, vc_id: Some(vc_id) }.to_bytes()
     });
     prop_oneof![
-        any::<u16>().prop_map(|milliseconds| Event::Pause(milliseconds % 5_000)),
-        message.prop_map(Event::Control),
-        bytes().prop_map(Event::Control),
-        bytes().prop_map(Event::FromTunnel),
-        bytes().prop_map(Event::FromCircuit),
-        bytes().prop_map(Event::FromWire),
-        (1_400usize..2_000).prop_map(|length| Event::FromCircuit(vec![7; length])),
+        any::<u16>().prop_map(|milliseconds| VpnEvent::Pause(milliseconds % 5_000)),
+        message.prop_map(VpnEvent::Control),
+        bytes().prop_map(VpnEvent::Control),
+        bytes().prop_map(VpnEvent::FromTunnel),
+        bytes().prop_map(VpnEvent::FromCircuit),
+        bytes().prop_map(VpnEvent::FromWire),
+        (1_400usize..2_000).prop_map(|length| VpnEvent::FromCircuit(vec![7; length])),
     ]
 }
 

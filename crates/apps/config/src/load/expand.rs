@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bellows_engine::LinkEnd;
 use serde_json::Value as Json;
 
-use super::{Builder, Kind, Known, KnownKind, MAX_APPS, MAX_LINKS, Pending, Wrong, common_of, has_key};
+use super::{Builder, TableKind, KnownApp, KnownKind, MAX_APPS, MAX_LINKS, Pending, Wrong, common_of, has_key};
 use crate::bases::{Bases, base_of};
 use crate::compound::{CompoundEntry, PartKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};
@@ -204,7 +204,7 @@ impl<'r> Builder<'r> {
         };
         let known = self.known.len();
         self.by_name.insert(name.clone(), known);
-        self.known.push(Known { name: name.clone(), place, scope, kind });
+        self.known.push(KnownApp { name: name.clone(), place, scope, kind });
         if !self.is_name(&named.key.name, scope) {
             let wrong = Diagnostic::error(format!("{} is not a valid app name", quoted(&named.key.name)));
             let help = match scope {
@@ -245,10 +245,10 @@ impl<'r> Builder<'r> {
         let NamedTable { key, table, .. } = named;
         let Some((file, node)) = table.remove("network") else {
             return match self.kind(&key.name, key.place, table) {
-                Kind::Known(entry) => Found::App(Cow::Borrowed(entry), true),
-                Kind::Misspelled(entry) => Found::App(Cow::Borrowed(entry), false),
-                Kind::Compound(entry) => Found::Compound(Cow::Borrowed(entry)),
-                Kind::Unknown => Found::Unknown,
+                TableKind::Known(entry) => Found::App(Cow::Borrowed(entry), true),
+                TableKind::Misspelled(entry) => Found::App(Cow::Borrowed(entry), false),
+                TableKind::Compound(entry) => Found::Compound(Cow::Borrowed(entry)),
+                TableKind::Unknown => Found::Unknown,
             };
         };
         if let Some((app, _)) = table.entry("app") {
@@ -290,7 +290,7 @@ impl<'r> Builder<'r> {
 
     /// Adds a compound app, or reports that it is too deep in others.
     pub(super) fn add_scope(&mut self, known: usize, kind: &str, file: Option<(PathBuf, Place)>) -> Option<usize> {
-        let Known { name, place, scope: outer, .. } = &self.known[known];
+        let KnownApp { name, place, scope: outer, .. } = &self.known[known];
         let depth = outer.map_or(1, |outer| self.scopes[outer].depth + 1);
         if depth > MAX_DEPTH {
             let deep = Diagnostic::error(format!("{} is more than {MAX_DEPTH} compound apps deep", quoted(name)));
@@ -369,7 +369,7 @@ impl<'r> Builder<'r> {
     }
 }
 
-fn is_compound(known: &Known) -> bool {
+fn is_compound(known: &KnownApp) -> bool {
     matches!(known.kind, KnownKind::Compound(_))
 }
 

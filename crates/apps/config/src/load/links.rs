@@ -10,7 +10,7 @@ use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::value::{Node, Place, Value};
 
 /// A link and where it is written.
-pub(super) struct Link {
+pub(super) struct LocatedLink {
     /// Between ports of apps.
     pub(super) spec: LinkSpec,
     /// As it is meant in the file: its ends may be ports of compound apps.
@@ -63,7 +63,7 @@ pub(super) fn other(side: Side) -> Side {
 
 impl Builder<'_> {
     /// Reads the links of the network, then those of the parts, and fills in omitted ports where they are unambiguous.
-    pub(super) fn links(&mut self, nodes: Vec<Node>) -> Vec<Link> {
+    pub(super) fn links(&mut self, nodes: Vec<Node>) -> Vec<LocatedLink> {
         let inner = mem::take(&mut self.inner_links).into_iter().map(|(node, scope)| (node, Some(scope)));
         let mut written = Vec::new();
         for (node, scope) in nodes.into_iter().map(|node| (node, None)).chain(inner) {
@@ -212,7 +212,7 @@ impl Builder<'_> {
     }
 
     /// The link with omitted ports filled in, or `None` if they are ambiguous, which this function reports.
-    fn with_ports(&mut self, link: WrittenLink, taken: &mut HashSet<AppPort>) -> Option<Link> {
+    fn with_ports(&mut self, link: WrittenLink, taken: &mut HashSet<AppPort>) -> Option<LocatedLink> {
         let WrittenLink { scope, place, text, ends, written } = link;
         let mut ports: [Option<String>; 2] = [None, None];
         let mut choices: [Vec<String>; 2] = [Vec::new(), Vec::new()];
@@ -253,7 +253,7 @@ impl Builder<'_> {
         if let [Some(from), Some(to)] = ports {
             let [(from_app, _), (to_app, _)] = ends;
             let spec = LinkSpec { from: LinkEnd { app: from_app, port: from }, to: LinkEnd { app: to_app, port: to } };
-            return Some(Link { spec: spec.clone(), named: spec, scope, place, written });
+            return Some(LocatedLink { spec: spec.clone(), named: spec, scope, place, written });
         }
         // The other end is linked all the same.
         for side in SIDES {
@@ -293,7 +293,7 @@ impl Builder<'_> {
     }
 
     /// The link between ports of apps that are not compound. `None` after an error, which this function reports.
-    fn resolved(&mut self, link: Link) -> Option<Link> {
+    fn resolved(&mut self, link: LocatedLink) -> Option<LocatedLink> {
         let ends = SIDES.map(|side| self.resolved_end(&link, side));
         let named = SIDES.map(|side| link.named.end(side).clone());
         let [Some(from), Some(to)] = ends.clone() else {
@@ -303,10 +303,10 @@ impl Builder<'_> {
             }
             return None;
         };
-        Some(Link { spec: LinkSpec { from, to }, ..link })
+        Some(LocatedLink { spec: LinkSpec { from, to }, ..link })
     }
 
-    fn resolved_end(&mut self, link: &Link, side: Side) -> Option<LinkEnd> {
+    fn resolved_end(&mut self, link: &LocatedLink, side: Side) -> Option<LinkEnd> {
         let mut end = link.named.end(side).clone();
         let Some(&app) = self.by_name.get(&end.app) else { return Some(end) };
         if self.known[app].scope != link.scope {
@@ -324,7 +324,7 @@ impl Builder<'_> {
     }
 
     /// Reports a link to a part of a compound app from outside.
-    fn inner_part(&mut self, link: &Link, side: Side, app: usize) {
+    fn inner_part(&mut self, link: &LocatedLink, side: Side, app: usize) {
         let Some(owner) = self.known[app].scope.map(|scope| &self.scopes[scope]) else { return };
         let name = quoted(self.short_name(link.scope, &self.known[app].name));
         let inside = Diagnostic::error(format!("{name} is a part of {}", quoted(&owner.name)));
@@ -341,7 +341,7 @@ impl Builder<'_> {
     }
 
     /// The part of a link's text that names one end, or all of it if escapes hide that part.
-    pub(super) fn end_place(&self, link: &Link, side: Side) -> Place {
+    pub(super) fn end_place(&self, link: &LocatedLink, side: Side) -> Place {
         self.written_place(&link.written, link.place, side)
     }
 

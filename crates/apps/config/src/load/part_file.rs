@@ -17,7 +17,7 @@ use crate::common::Common;
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::meant::nearest;
 use crate::parameters::{Parameter, ParameterType, network_part_schema, parameter_schema, ports_schema, values_schema};
-use crate::source::{NamedTable, Reader};
+use crate::source::{NamedTable, FileReader};
 use crate::value::{self, Key, Node, Place, Table, Value};
 
 /// The file of a compound app, before its parameters have values.
@@ -48,8 +48,8 @@ const HOW_TO_NAME: &str = "write `network = \"part.toml\"`; the path is relative
 
 impl Builder<'_> {
     /// Reads with the limits and the diagnostics of the whole network.
-    fn with_reader<T>(&mut self, read: impl FnOnce(&mut Reader<'_>) -> T) -> T {
-        let mut reader = Reader::new(self.overrides);
+    fn with_reader<T>(&mut self, read: impl FnOnce(&mut FileReader<'_>) -> T) -> T {
+        let mut reader = FileReader::new(self.overrides);
         reader.diagnostics = mem::take(&mut self.diagnostics);
         (reader.text_left, reader.expansion_left) = (self.text_left, self.expansion_left);
         let result = read(&mut reader);

@@ -6,16 +6,16 @@ use std::mem;
 use bellows_engine::{LinkEnd, LinkSpec, Ports, Side, WiredApp, WiringError, wiring_errors};
 
 use super::expand::CompoundPort;
-use super::links::{Link, SIDES, SidePorts, UNWRITTEN, index, other};
-use super::{Builder, Known, KnownKind};
+use super::links::{LocatedLink, SIDES, SidePorts, UNWRITTEN, index, other};
+use super::{Builder, KnownApp, KnownKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::meant::nearest;
 use crate::value::Place;
 
 impl Builder<'_> {
     /// Reports wiring errors at the places of their links and apps.
-    pub(super) fn wiring(&mut self, links: &[Link]) {
-        let apps: Vec<WiredApp<'_>> = self.known.iter().map(Known::wired).collect();
+    pub(super) fn wiring(&mut self, links: &[LocatedLink]) {
+        let apps: Vec<WiredApp<'_>> = self.known.iter().map(KnownApp::wired).collect();
         let specs: Vec<LinkSpec> = links.iter().map(|link| link.spec.clone()).collect();
         let errors = wiring_errors(&apps, &specs);
         let mut incomplete = HashSet::new();
@@ -25,7 +25,7 @@ impl Builder<'_> {
                 // Reported when the tables were read.
                 WiringError::BadName { .. } | WiringError::DuplicateApp { .. } => {}
                 WiringError::DuplicateLink { link, first, .. } => {
-                    let Link { named, scope, place, .. } = &links[link];
+                    let LocatedLink { named, scope, place, .. } = &links[link];
                     let ends = SIDES.map(|side| self.shown_end(*scope, named.end(side)));
                     let twice = format!("the link {} is written twice", quoted(&ends.join(" -> ")));
                     let twice = Diagnostic::error(twice).at(*place, "written again here");
@@ -47,7 +47,7 @@ impl Builder<'_> {
                     self.locate_link(mark, links[link].scope, links[link].place);
                 }
                 WiringError::SelfLink { link, app } => {
-                    let Link { scope, place, .. } = &links[link];
+                    let LocatedLink { scope, place, .. } = &links[link];
                     let app = self.short_name(*scope, &app);
                     let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(app)));
                     self.diagnostics.push(looped.at(*place, "").help("put another app between"));
@@ -74,7 +74,7 @@ impl Builder<'_> {
     }
 
     /// Has the apps check the keys that refer to their outputs.
-    fn outputs(&mut self, links: &[Link]) {
+    fn outputs(&mut self, links: &[LocatedLink]) {
         let mut outputs: HashMap<&str, Vec<&str>> = HashMap::new();
         for link in links {
             outputs.entry(&link.spec.from.app).or_default().push(&link.spec.from.port);
@@ -93,7 +93,7 @@ impl Builder<'_> {
         }
     }
 
-    fn unknown_app(&mut self, link: &Link, side: Side, name: &str) {
+    fn unknown_app(&mut self, link: &LocatedLink, side: Side, name: &str) {
         let short = self.short_name(link.scope, name);
         let unknown = Diagnostic::error(format!("there is no app {}", quoted(short)));
         if self.diagnostics.is_full() {
@@ -121,7 +121,7 @@ impl Builder<'_> {
         apps.map(|known| self.short_name(scope, &known.name)).collect()
     }
 
-    pub(super) fn unknown_port(&mut self, link: &Link, side: Side, end: &LinkEnd) {
+    pub(super) fn unknown_port(&mut self, link: &LocatedLink, side: Side, end: &LinkEnd) {
         let place = self.end_place(link, side);
         let place = Place { start: place.end.saturating_sub(end.port.len()).max(place.start), ..place };
         self.no_such_port(link.scope, side, end, place);
@@ -153,7 +153,7 @@ impl Builder<'_> {
         }
     }
 
-    fn linked_twice(&mut self, link: &Link, first: &Link, side: Side, end: &LinkEnd) {
+    fn linked_twice(&mut self, link: &LocatedLink, first: &LocatedLink, side: Side, end: &LinkEnd) {
         // Two links of one file call it the same; a link inside of a compound app calls it otherwise.
         let end = if link.scope == first.scope { link.named.end(side) } else { end };
         let shown = self.shown_end(link.scope, end);
@@ -200,7 +200,7 @@ impl Builder<'_> {
     }
 
     /// Reports ports of compound apps that are not linked although the compound app needs them.
-    fn open_compound_ports(&mut self, links: &[Link]) {
+    fn open_compound_ports(&mut self, links: &[LocatedLink]) {
         let linked: HashSet<(Side, &LinkEnd)> =
             links.iter().flat_map(|link| SIDES.map(|side| (side, link.named.end(side)))).collect();
         let mut open = Vec::new();
@@ -257,7 +257,7 @@ impl Builder<'_> {
 
     fn too_few_links(&mut self, side: Side, app: &str, lacking: MissingLinks<'_>) {
         let Some(&index) = self.by_name.get(app) else { return };
-        let (Known { place, scope, .. }, Some(kind)) = (&self.known[index], self.kind_of(index)) else { return };
+        let (KnownApp { place, scope, .. }, Some(kind)) = (&self.known[index], self.kind_of(index)) else { return };
         if self.unreported.contains(&(side, index)) {
             return;
         }
@@ -287,11 +287,11 @@ impl Builder<'_> {
     }
 
     /// Warns of apps that no link names, except `incomplete` ones, which have been reported.
-    fn idle_apps(&mut self, links: &[Link], incomplete: &HashSet<String>) {
+    fn idle_apps(&mut self, links: &[LocatedLink], incomplete: &HashSet<String>) {
         let linked: HashSet<&str> = links.iter().flat_map(|link| SIDES.map(|side| &*link.spec.end(side).app)).collect();
         let mut idles = Vec::new();
         for (index, app) in self.known.iter().enumerate() {
-            let Known { name, place, scope, kind: KnownKind::App(_, info) } = app else { continue };
+            let KnownApp { name, place, scope, kind: KnownKind::App(_, info) } = app else { continue };
             let has_ports = !(info.inputs.is_none() && info.outputs.is_none());
             let is_unreported = SIDES.iter().any(|&side| self.unreported.contains(&(side, index)));
             if has_ports && !linked.contains(name.as_str()) && !is_unreported && !incomplete.contains(name) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use bellows_sys::FileError;
 use toml::de::DeTable;
 
-use super::{PART, Reader, TOO_LARGE};
+use super::{PART, FileReader, TOO_LARGE};
 use crate::diagnostics::{Diagnostic, quoted};
 use crate::value::{Node, Place, Table, Value, table};
 
@@ -23,7 +23,7 @@ const MAX_RECOVERED: usize = 64 << 10;
 /// The maximum number of syntax errors to report for a file.
 const MAX_SYNTAX_ERRORS: usize = 10;
 
-impl Reader<'_> {
+impl FileReader<'_> {
     /// Reads a file and its includes.
     pub(crate) fn file(&mut self, path: &Path, from: Option<Place>) {
         let identity = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

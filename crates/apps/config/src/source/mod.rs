@@ -111,7 +111,7 @@ pub(crate) struct Description {
 }
 
 /// Reads and merges files.
-pub(crate) struct Reader<'o> {
+pub(crate) struct FileReader<'o> {
     pub(crate) description: Description,
     pub(crate) diagnostics: Diagnostics,
     overrides: &'o Overrides,
@@ -127,9 +127,9 @@ pub(crate) struct Reader<'o> {
     pub(crate) expansion_left: usize,
 }
 
-impl<'o> Reader<'o> {
-    pub(crate) fn new(overrides: &'o Overrides) -> Reader<'o> {
-        Reader {
+impl<'o> FileReader<'o> {
+    pub(crate) fn new(overrides: &'o Overrides) -> FileReader<'o> {
+        FileReader {
             description: Description::default(),
             diagnostics: Diagnostics::default(),
             overrides,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::{Reader, TOO_LARGE, texts, unknown_worker};
+use super::{FileReader, TOO_LARGE, texts, unknown_worker};
 use crate::diagnostics::{Diagnostic, SET, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, table};
@@ -12,7 +12,7 @@ use crate::value::{Key, Node, Place, Table, Value, table};
 const HOW_TO_SET: &str = "write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a \
      value the key is removed";
 
-impl Reader<'_> {
+impl FileReader<'_> {
     /// Applies a setting from the command line.
     pub(crate) fn set(&mut self, text: &str) {
         if text.len() > self.text_left {

@@ -2,12 +2,12 @@
 
 use std::env::VarError;
 
-use super::{MAX_EXPANDED, Reader};
+use super::{MAX_EXPANDED, FileReader};
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value};
 
-impl Reader<'_> {
+impl FileReader<'_> {
     /// Expands the variables and parameters in all texts of a value. Returns whether it has a value: a parameter may have
     /// none.
     pub(crate) fn expand(&mut self, node: &mut Node) -> bool {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Kind, ValueError, decimals, reached, scaled, split};
+use super::{ValueKind, ValueError, decimals, reached, scaled, split};
 
 /// A rate in whole bits per second, written as a number or with its unit: `10Gb/s`, `100Mbit/s`, `64kbps`.
 ///
@@ -28,7 +28,7 @@ impl BitRate {
     }
 }
 
-const BIT_RATE: Kind = Kind {
+const BIT_RATE: ValueKind = ValueKind {
     name: "bit rate",
     words: "bits per second such as `10Gb/s` or `100Mbit/s`",
     base: "bits per second",

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Kind, ValueError, scaled, split};
+use super::{ValueKind, ValueError, scaled, split};
 
 /// A number of bytes, written as a number or with its unit: `65536`, `64kB` (64,000), `64KiB` (65,536).
 ///
@@ -23,7 +23,7 @@ impl Bytes {
     }
 }
 
-const BYTES: Kind = Kind {
+const BYTES: ValueKind = ValueKind {
     name: "number of bytes",
     words: "number of bytes such as `64MiB` or `1GB`",
     base: "bytes",

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Kind, ValueError, decimals, reached, scaled, split};
+use super::{ValueKind, ValueError, decimals, reached, scaled, split};
 
 /// A span of time in whole nanoseconds, written with its unit: `10s`, `1.5ms`, `200us`, `3m`.
 ///
@@ -62,7 +62,7 @@ impl From<Duration> for std::time::Duration {
     }
 }
 
-const DURATION: Kind = Kind {
+const DURATION: ValueKind = ValueKind {
     name: "duration",
     words: "duration such as `10s` or `1.5ms`",
     base: "nanoseconds",

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use super::{Kind, ValueError, decimal, split};
+use super::{ValueKind, ValueError, decimal, split};
 
 /// A part of a whole, from 0 to 1, written as a number or as a percentage: `0.01`, `1%`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
@@ -33,7 +33,7 @@ impl Fraction {
     }
 }
 
-const FRACTION: Kind = Kind {
+const FRACTION: ValueKind = ValueKind {
     name: "fraction",
     words: "number 0 to 1 or percentage such as `1%`",
     base: "hundredths",

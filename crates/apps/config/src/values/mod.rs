@@ -120,7 +120,7 @@ fn decimal(number: &str) -> Option<(u128, u32)> {
 }
 
 /// A decimal number times its unit, which must be a whole number.
-fn scaled(text: &str, number: &str, unit: u64, kind: &Kind) -> Result<u64, ValueError> {
+fn scaled(text: &str, number: &str, unit: u64, kind: &ValueKind) -> Result<u64, ValueError> {
     let (digits, places) = decimal(number).ok_or_else(|| kind.refuse(text))?;
     let divisor = 10u128.pow(places);
     let product = digits * u128::from(unit);
@@ -132,7 +132,7 @@ fn scaled(text: &str, number: &str, unit: u64, kind: &Kind) -> Result<u64, Value
 }
 
 /// The description of a type for errors and schemas.
-struct Kind {
+struct ValueKind {
     name: &'static str,
     words: &'static str,
     base: &'static str,
@@ -143,7 +143,7 @@ struct Kind {
     needs: Option<&'static str>,
 }
 
-impl Kind {
+impl ValueKind {
     fn written(&self) -> String {
         let examples: Vec<String> = self.examples.iter().map(|example| format!("`{example}`")).collect();
         let needs = self.needs.map(|needs| format!("{needs}, ")).unwrap_or_default();
@@ -196,13 +196,13 @@ fn reached<'u>(value: u64, units: &[(u64, &'u str)]) -> (u64, &'u str) {
 }
 
 /// Reads a value from text or, if the type allows it, from a number.
-struct Reader<T> {
-    kind: &'static Kind,
+struct ValueReader<T> {
+    kind: &'static ValueKind,
     integer: fn(u64) -> Option<Result<T, ValueError>>,
     float: fn(f64) -> Option<Result<T, ValueError>>,
 }
 
-impl<T: FromStr<Err = ValueError>> Visitor<'_> for Reader<T> {
+impl<T: FromStr<Err = ValueError>> Visitor<'_> for ValueReader<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

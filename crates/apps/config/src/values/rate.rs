@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{BitRate, Kind, ValueError, decimal, respelled_rate, split};
+use super::{BitRate, ValueKind, ValueError, decimal, respelled_rate, split};
 
 /// A rate in packets per second, written as a number or with a decimal prefix: `250000`, `250k`, `1.5M`, `1Gpps`.
 ///
@@ -43,7 +43,7 @@ impl Rate {
     }
 }
 
-const RATE: Kind = Kind {
+const RATE: ValueKind = ValueKind {
     name: "rate",
     words: "packets per second such as `250k` or `1.5M`",
     base: "packets per second",

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{BitRate, Kind, Rate, ValueError, decimal, respelled_rate, split};
+use super::{BitRate, ValueKind, Rate, ValueError, decimal, respelled_rate, split};
 
 /// The shortest Ethernet frame, without its check sequence.
 const MIN_FRAME: usize = 60;
@@ -65,7 +65,7 @@ impl TrafficRate {
     }
 }
 
-const TRAFFIC_RATE: Kind = Kind {
+const TRAFFIC_RATE: ValueKind = ValueKind {
     name: "rate",
     words: "packets or bits per second such as `1.5Mpps`, `10Gb/s` or `30% of 10Gb/s`",
     base: "bits per second",

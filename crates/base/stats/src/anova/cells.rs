@@ -8,7 +8,7 @@ use super::factors::Factor;
 const NONE: u32 = u32::MAX;
 
 /// The runs with the same level of each factor.
-pub(super) struct Cell {
+pub(super) struct FactorCell {
     /// The level of each factor.
     pub(super) codes: Vec<u32>,
     /// Number of runs.
@@ -19,7 +19,7 @@ pub(super) struct Cell {
 
 /// All combinations of levels that were run.
 pub(super) struct Cells {
-    pub(super) cells: Vec<Cell>,
+    pub(super) cells: Vec<FactorCell>,
     /// The index of the cell of each run, or [`NONE`].
     of_rows: Vec<u32>,
     /// Number of runs with a score.
@@ -33,8 +33,8 @@ pub(super) struct Cells {
 impl Cells {
     /// Gathers runs by the factors with these indices; scores that are not a number are left out.
     pub(super) fn gather(scores: &[f64], factors: &[Factor], used: &[usize]) -> Cells {
-        let mut places = Places::new(factors, used);
-        let mut cells: Vec<Cell> = Vec::new();
+        let mut places = CellPlaces::new(factors, used);
+        let mut cells: Vec<FactorCell> = Vec::new();
         let mut codes: Vec<u32> = Vec::with_capacity(used.len());
         let mut place = |row: usize, score: f64| {
             if score.is_nan() {
@@ -46,7 +46,7 @@ impl Cells {
             let place = if place == NONE { cells.len() as u32 } else { place };
             if place as usize == cells.len() {
                 *places.of(&codes) = place;
-                cells.push(Cell { codes: codes.clone(), count: 0.0, mean: 0.0 });
+                cells.push(FactorCell { codes: codes.clone(), count: 0.0, mean: 0.0 });
             }
             let cell = &mut cells[place as usize];
             cell.count += 1.0;
@@ -73,13 +73,13 @@ impl Cells {
     }
 
     /// Groups the cells by their levels of some of the factors, given by their places in the codes.
-    pub(super) fn groups(&self, places: &[usize]) -> Vec<Group> {
+    pub(super) fn groups(&self, places: &[usize]) -> Vec<CellGroup> {
         let mut known: HashMap<Vec<u32>, usize> = HashMap::new();
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<CellGroup> = Vec::new();
         for (index, cell) in self.cells.iter().enumerate() {
             let codes: Vec<u32> = places.iter().map(|&place| cell.codes[place]).collect();
             let group = *known.entry(codes).or_insert_with_key(|codes| {
-                groups.push(Group { codes: codes.clone(), cells: Vec::new(), count: 0.0 });
+                groups.push(CellGroup { codes: codes.clone(), cells: Vec::new(), count: 0.0 });
                 groups.len() - 1
             });
             groups[group].cells.push(index);
@@ -90,37 +90,37 @@ impl Cells {
 }
 
 /// The cell of each combination of levels, or [`NONE`].
-enum Places {
+enum CellPlaces {
     /// All of few combinations, numbered like digits with these numbers of levels.
     Few(Vec<u32>, Vec<usize>),
     /// Those that occur.
     Many(HashMap<Vec<u32>, u32>),
 }
 
-impl Places {
-    fn new(factors: &[Factor], used: &[usize]) -> Places {
+impl CellPlaces {
+    fn new(factors: &[Factor], used: &[usize]) -> CellPlaces {
         const MAX_FEW: usize = 1 << 20;
         let levels: Vec<usize> = used.iter().map(|&factor| factors[factor].levels().len()).collect();
         match levels.iter().try_fold(1usize, |product, levels| product.checked_mul(*levels)) {
-            Some(product) if product <= MAX_FEW => Places::Few(vec![NONE; product], levels),
-            _ => Places::Many(HashMap::new()),
+            Some(product) if product <= MAX_FEW => CellPlaces::Few(vec![NONE; product], levels),
+            _ => CellPlaces::Many(HashMap::new()),
         }
     }
 
     fn of(&mut self, codes: &[u32]) -> &mut u32 {
         match self {
-            Places::Few(places, levels) => {
+            CellPlaces::Few(places, levels) => {
                 let number =
                     codes.iter().zip(levels).fold(0, |number, (code, levels)| number * *levels + *code as usize);
                 &mut places[number]
             }
-            Places::Many(places) => places.entry(codes.to_vec()).or_insert(NONE),
+            CellPlaces::Many(places) => places.entry(codes.to_vec()).or_insert(NONE),
         }
     }
 }
 
 /// The cells with the same levels of some of the factors.
-pub(super) struct Group {
+pub(super) struct CellGroup {
     pub(super) codes: Vec<u32>,
     /// Indices of cells.
     pub(super) cells: Vec<usize>,

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::tukey::TukeyError;
-use super::{Anova, cells::Group};
+use super::{Anova, cells::CellGroup};
 use crate::distribution::{Distribution, StudentT, StudentizedRange};
 
 /// Maximum number of means that are compared by Tukey's method; of more, pairs are compared by Bonferroni's.
@@ -152,7 +152,7 @@ impl Anova {
     }
 
     /// The cells of a level by the levels of the other factors.
-    fn others(&self, group: &Group, places: &[usize]) -> HashMap<Vec<u32>, usize> {
+    fn others(&self, group: &CellGroup, places: &[usize]) -> HashMap<Vec<u32>, usize> {
         let others = |cell: usize| {
             let codes = self.cells.cells[cell].codes.iter().enumerate();
             codes.filter(|(place, _)| !places.contains(place)).map(|(_, code)| *code).collect()

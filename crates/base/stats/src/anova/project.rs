@@ -5,7 +5,7 @@
 //! method, twice, which is as accurate as Householder's reflections (Giraud, Langou and Rozložník, *Computers and
 //! Mathematics with Applications* 50, 2005).
 
-use super::cells::{Cells, Group};
+use super::cells::{Cells, CellGroup};
 
 /// A direction of which less than this share is new depends on the others. R's `lm` has the same limit.
 const DEPENDENT: f64 = 1e-7;
@@ -42,7 +42,7 @@ impl Projector {
     }
 
     /// Projects onto a term, and removes its part.
-    pub(super) fn project(&mut self, groups: &[Group]) -> Projection {
+    pub(super) fn project(&mut self, groups: &[CellGroup]) -> Projection {
         // A term that has each cell for itself explains all that remains; nothing remains after such a term.
         if groups.len() == self.weights.len() || self.rank == self.weights.len() {
             return self.project_all();
@@ -79,7 +79,7 @@ impl Projector {
     }
 
     /// Adds the direction of the indicator of a group, unless it depends on the others.
-    fn extend(&mut self, group: &Group) {
+    fn extend(&mut self, group: &CellGroup) {
         let mut direction = vec![0.0; self.weights.len()];
         group.cells.iter().for_each(|&cell| direction[cell] = self.weights[cell]);
         let before = group.count.sqrt();

@@ -5,7 +5,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::cells::Group;
+use super::cells::CellGroup;
 use super::{Anova, TermRow};
 use crate::distribution::{Distribution, StudentizedRange};
 
@@ -138,7 +138,7 @@ impl Anova {
         let parts: Vec<_> = self.terms.iter().zip(&self.projections).filter(|(row, _)| within(row)).collect();
         let explained = |cell: usize| parts.iter().map(|(_, part)| part.values[cell]).sum::<f64>();
         let groups = self.sorted_groups(&places);
-        let mean = |group: &Group| {
+        let mean = |group: &CellGroup| {
             let sum: f64 = group.cells.iter().map(|&cell| self.cells.cells[cell].count * explained(cell)).sum();
             let levels = group.codes.iter().zip(&places);
             let names = levels.map(|(&code, &place)| self.factors[place].levels[code as usize].as_str());
@@ -152,7 +152,7 @@ impl Anova {
     }
 
     /// The cells of each mean, the first factor varying fastest.
-    pub(super) fn sorted_groups(&self, places: &[usize]) -> Vec<Group> {
+    pub(super) fn sorted_groups(&self, places: &[usize]) -> Vec<CellGroup> {
         let mut groups = self.cells.groups(places);
         groups.sort_by(|one, other| one.codes.iter().rev().cmp(other.codes.iter().rev()));
         groups

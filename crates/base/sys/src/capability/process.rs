@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::CapabilitySet;
 
 use super::{Set, reduce, retain};
-use crate::signal::Chain;
+use crate::signal::HandlerChain;
 
 /// How long threads may take to answer. A thread answers as soon as it runs.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const CLEAN_LOOKS: u32 = 2;
 static KEEP: AtomicU64 = AtomicU64::new(0);
 
 /// The signal that interrupts the threads.
-static SIGNAL: OnceLock<Chain> = OnceLock::new();
+static SIGNAL: OnceLock<HandlerChain> = OnceLock::new();
 
 /// One call at a time.
 static CALLS: Mutex<()> = Mutex::new(());
@@ -75,15 +75,15 @@ pub fn retain_in_process(keep: Set) -> io::Result<usize> {
 }
 
 /// The signal, with its handler installed.
-fn installed() -> io::Result<&'static Chain> {
+fn installed() -> io::Result<&'static HandlerChain> {
     if SIGNAL.get().is_none() {
         // From the end, because programs that use real-time signals themselves begin at SIGRTMIN.
-        let free = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| Chain::is_free(*signal));
+        let free = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| HandlerChain::is_free(*signal));
         let free = free.ok_or_else(|| {
             io::Error::other("all real-time signals have handlers, and giving up capabilities in all threads takes one")
         })?;
         // SAFETY: the handler reads arguments and atomics, makes direct system calls, and passes the signal on.
-        let chain = unsafe { Chain::new(free, on_signal) };
+        let chain = unsafe { HandlerChain::new(free, on_signal) };
         let _ = SIGNAL.set(chain);
     }
     let signal = SIGNAL.get().ok_or(io::ErrorKind::Other)?;
@@ -105,7 +105,7 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
 }
 
 /// Sends the signal to a thread; `false` if it has to be tried again.
-fn interrupt(thread: i32, signal: &Chain) -> io::Result<bool> {
+fn interrupt(thread: i32, signal: &HandlerChain) -> io::Result<bool> {
     let process = rustix::process::getpid().as_raw_pid();
     // SAFETY: sends a signal that has a handler; the arguments are numbers.
     if unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal.signal()) } == 0 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{Attributes, Counter, EventSpec, FORMAT, Sample, config, kind, modes};
+use super::{Attributes, Counter, EventSpec, FORMAT, CounterSample, config, kind, modes};
 
 /// The contents of each sample, in this order: the instruction, user-mode registers, a copy of the user-mode stack.
 const SAMPLE_INSTRUCTION: u64 = 1 << 0;
@@ -136,7 +136,7 @@ impl SampleRing {
     /// # Errors
     /// Those of `read(2)`.
     pub fn busy(&self) -> io::Result<Duration> {
-        let mut sample = [Sample::default()];
+        let mut sample = [CounterSample::default()];
         self.counter.read(&mut sample)?;
         Ok(Duration::from_nanos(sample[0].count))
     }

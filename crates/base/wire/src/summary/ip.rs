@@ -7,14 +7,14 @@ use crate::IpProtocol;
 
 /// The addresses of a packet, for upper layers that write ports beside the addresses.
 #[derive(Clone, Copy)]
-pub(super) struct Ends<'a> {
+pub(super) struct IpEnds<'a> {
     pub src: &'a dyn Display,
     pub dst: &'a dyn Display,
     /// Whether they have been written.
     pub written: bool,
 }
 
-impl Ends<'_> {
+impl IpEnds<'_> {
     /// `src.1 > dst.2: `, or `1 > 2: ` if the addresses have been written.
     pub(super) fn put_with_ports(&self, line: &mut SummaryLine<'_>, src_port: u16, dst_port: u16) {
         match self.written {
@@ -34,7 +34,7 @@ impl Ends<'_> {
 /// The fields of a packet's header that the upper layer needs.
 #[derive(Clone, Copy)]
 struct Carried<'a> {
-    ends: Ends<'a>,
+    ends: IpEnds<'a>,
     version: u8,
     /// Whether it is the first of several fragments.
     fragment: bool,
@@ -89,7 +89,7 @@ fn v4_packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let fragment = part.u16(6)?;
     let protocol = IpProtocol(part.u8(9)?);
     let (src, dst) = (part.ipv4(12)?, part.ipv4(16)?);
-    let mut ends = Ends { src: &src, dst: &dst, written: false };
+    let mut ends = IpEnds { src: &src, dst: &dst, written: false };
     if fragment & 0x1fff != 0 {
         put!(line, "{src} > {dst}: ip-proto-{}", protocol.0);
         return Ok(());
@@ -126,7 +126,7 @@ fn v6_packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     }
     let protocol = IpProtocol(part.u8(6)?);
     let (src, dst) = (part.ipv6(8)?, part.ipv6(24)?);
-    let ends = Ends { src: &src, dst: &dst, written: false };
+    let ends = IpEnds { src: &src, dst: &dst, written: false };
     // A jumbogram has a length of 0. A hop-by-hop option gives its real length.
     let packet = if payload_len == 0 { part } else { part.limit(payload_len + 40) };
     let part = packet.skip(40);
@@ -150,7 +150,7 @@ struct Headers<'a> {
 
 impl Headers<'_> {
     /// Writes the extension headers, and the payload after them.
-    fn write(mut self, line: &mut SummaryLine<'_>, mut protocol: IpProtocol, mut ends: Ends<'_>) -> Written {
+    fn write(mut self, line: &mut SummaryLine<'_>, mut protocol: IpProtocol, mut ends: IpEnds<'_>) -> Written {
         if !has_ports(protocol) {
             ends.put(line);
             put!(line, " ");
@@ -212,7 +212,7 @@ impl Headers<'_> {
         Ok((offset == 0 && part.bytes.len() > 8).then_some(8))
     }
 
-    fn payload(self, line: &mut SummaryLine<'_>, protocol: IpProtocol, ends: Ends<'_>) -> Written {
+    fn payload(self, line: &mut SummaryLine<'_>, protocol: IpProtocol, ends: IpEnds<'_>) -> Written {
         let part = match (self.jumbo, self.first) {
             (false, _) => self.part,
             // A real length of 0.

@@ -1,6 +1,6 @@
 //! Other protocols above IP: some decoded, the others by name.
 
-use super::ip::Ends;
+use super::ip::IpEnds;
 use super::{Cut, Part, SummaryLine, Written, ip, link, name, put};
 use crate::{EtherType, IpProtocol};
 
@@ -31,7 +31,7 @@ pub(super) fn protocol(
     protocol: IpProtocol,
     version: u8,
     part: Part<'_>,
-    ends: Ends<'_>,
+    ends: IpEnds<'_>,
 ) -> Written {
     match protocol {
         IpProtocol(47) => return gre(line, part.of("gre")),

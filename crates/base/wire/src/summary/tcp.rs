@@ -1,6 +1,6 @@
 //! TCP (RFC 9293) and its options.
 
-use super::ip::Ends;
+use super::ip::IpEnds;
 use super::{Cut, Part, SummaryLine, Written, name, put};
 use crate::tcp::flags;
 
@@ -18,7 +18,7 @@ const FLAGS: [(u8, char); 8] = [
     (flags::CWR, 'W'),
 ];
 
-pub(super) fn segment(line: &mut SummaryLine<'_>, part: Part<'_>, ends: Ends<'_>) -> Written {
+pub(super) fn segment(line: &mut SummaryLine<'_>, part: Part<'_>, ends: IpEnds<'_>) -> Written {
     let (Ok(src_port), Ok(dst_port)) = (part.u16(0), part.u16(2)) else {
         ends.put(line);
         return part.cut();

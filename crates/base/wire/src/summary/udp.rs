@@ -1,12 +1,12 @@
 //! UDP (RFC 768).
 
-use super::ip::Ends;
+use super::ip::IpEnds;
 use super::{Part, SummaryLine, Written, put};
 
 const HEADER_LEN: usize = 8;
 
 /// Writes a datagram; `fragment` if it is the first of several fragments.
-pub(super) fn datagram(line: &mut SummaryLine<'_>, part: Part<'_>, ends: Ends<'_>, fragment: bool) -> Written {
+pub(super) fn datagram(line: &mut SummaryLine<'_>, part: Part<'_>, ends: IpEnds<'_>, fragment: bool) -> Written {
     let (Ok(src_port), Ok(dst_port)) = (part.u16(0), part.u16(2)) else {
         ends.put(line);
         put!(line, "{}", if ends.written { "" } else { " " });

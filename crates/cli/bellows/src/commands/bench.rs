@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_lab::benchmarks::{self, Bench};
+use bellows_lab::benchmarks::{self, BenchCommand};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -18,7 +18,7 @@ use crate::subcommand::{Execute, Program};
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    bench: Bench,
+    bench: BenchCommand,
 }
 
 impl Execute for Arguments {

@@ -55,7 +55,7 @@ impl Execute for Arguments {
 
 /// A campaign file and the folder of its results.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct CampaignPlace {
     /// The campaign file; to look at results, also their folder
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -67,7 +67,7 @@ pub struct Place {
 /// The copy of a campaign file in the folder of its results.
 const COPY: &str = "campaign.toml";
 
-impl Place {
+impl CampaignPlace {
     /// The folder of the results.
     fn folder(&self) -> PathBuf {
         let usual = || self.copied().map_or_else(|| self.file.with_extension("results"), Path::to_owned);

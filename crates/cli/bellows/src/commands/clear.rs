@@ -36,7 +36,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    mac: mac::Options,
+    mac: mac::MacOptions,
 }
 
 /// The word for addresses.

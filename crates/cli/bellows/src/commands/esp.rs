@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::arguments::NameOption;
 use crate::command_error::CommandError;
 use crate::commands::events::in_text;
-use crate::operating::{Ask, Peer, network};
+use crate::operating::{Ask, AnsweringApp, network};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, plural};
@@ -238,7 +238,7 @@ impl Arguments {
                 keys[way] = direction(words, &present[way])?;
             }
         }
-        let mut peer = Peer::new(runtime_dir, Some(&app.app), ESP)?;
+        let mut peer = AnsweringApp::new(runtime_dir, Some(&app.app), ESP)?;
         if self.save {
             peer.save();
         }
@@ -254,7 +254,7 @@ impl Arguments {
             return Err(CommandError::Usage("`forget` needs a pair: `bellows show saved` lists them".to_owned()));
         };
         let runtime_dir = network(meaning.network, Access::Change)?;
-        let mut peer = Peer::new(runtime_dir, self.app.as_deref(), ESP)?;
+        let mut peer = AnsweringApp::new(runtime_dir, self.app.as_deref(), ESP)?;
         peer.save();
         let answer = peer.ask(&Forget { forget: json!({ "pair": pair }) })?;
         let keys = plural(answer["forgotten"].as_u64().unwrap_or(0), "saved key");

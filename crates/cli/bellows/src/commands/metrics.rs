@@ -12,7 +12,7 @@ use std::thread;
 use bellows_config::Registry;
 use bellows_metrics::{Build, Collector, Format, reference};
 use bellows_observe::TypeEntry;
-use bellows_serve::{Address, Request, Response, Routes, Server, StatusCode, Token};
+use bellows_serve::{Address, HttpRequest, Response, Routes, Server, StatusCode, Token};
 use bellows_sys::FileError;
 use bellows_sys::atomic_file::{self, NotRegular};
 use clap::Args;
@@ -119,7 +119,7 @@ fn routes(collector: Collector) -> Routes {
 }
 
 /// The health of all networks, or of one.
-fn health(collector: &mut Collector, request: &Request) -> Response {
+fn health(collector: &mut Collector, request: &HttpRequest) -> Response {
     if let Some(unknown) = request.query_names().find(|name| *name != "network") {
         let reason =
             format!("`{unknown}` is no parameter of /health; give `network=NAME`, or nothing for all networks");

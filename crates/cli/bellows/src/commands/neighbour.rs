@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
 use crate::commands::show::neighbours;
-use crate::operating::{self, Counts, Domain, DomainArguments, Lines, key_words, take_action, take_pair};
+use crate::operating::{self, LineCounts, Domain, DomainArguments, Lines, key_words, take_action, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -81,7 +81,7 @@ impl Arguments {
         serde_json::from_value(answer).map_err(|error| CommandError::Failed(format!("unexpected answer: {error}")))
     }
 
-    fn finish(&self, domain: &Domain, counts: &Counts) -> Result<ExitCode, CommandError> {
+    fn finish(&self, domain: &Domain, counts: &LineCounts) -> Result<ExitCode, CommandError> {
         if self.json {
             let mut value = counts.json();
             value["name"] = json!(domain.network());
@@ -99,7 +99,7 @@ impl Arguments {
         file: &std::path::Path,
         bare: BareVerb,
     ) -> Result<ExitCode, CommandError> {
-        let (mut lines, mut counts) = (Lines::open(file)?, Counts::default());
+        let (mut lines, mut counts) = (Lines::open(file)?, LineCounts::default());
         while let Some(batch) = lines.next_batch(|line| bare != BareVerb::Delete && has_no_address(line))? {
             if batch.lines.is_empty() {
                 continue;
@@ -194,11 +194,11 @@ impl Execute for Arguments {
                     return Err(CommandError::Diagnosed(operating::render("", &line, error)));
                 }
                 let number = |count: usize| count as u64;
-                let counts = Counts {
+                let counts = LineCounts {
                     added: number(changed.added),
                     replaced: number(changed.replaced),
                     deleted: number(changed.deleted),
-                    ..Counts::default()
+                    ..LineCounts::default()
                 };
                 self.finish(&domain, &counts)
             }

@@ -13,14 +13,14 @@ use bellows_config::{AssignError, Assignment, NetworkFiles, nearest};
 use bellows_engine::MAIN;
 use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{self, Access, Change, Sample, State};
-use bellows_inspect::placing::{Costs, Plan};
+use bellows_inspect::placing::{Costs, PlacementPlan};
 use bellows_inspect::processors::{Machine, list};
 use bellows_observe::Observer;
 use clap::Args;
 
 use self::expectation::Expectation;
 use self::processors::Choice;
-use self::view::{Comparison, View};
+use self::view::{PlacementComparison, PlacementView};
 use crate::arguments::NetworkName;
 use crate::command_error::CommandError;
 use crate::operating::network;
@@ -162,7 +162,7 @@ impl Arguments {
             choice.assign(&costs, &mut proposed);
         }
         let mut warnings = self.warnings(&choice, &costs, &proposed);
-        let view = View {
+        let view = PlacementView {
             network,
             pid: change.after.counters.pid,
             seconds: change.seconds(),
@@ -216,7 +216,7 @@ impl Arguments {
         Ok(workers.min(costs.apps().count().max(kept)).min(MAX_WORKERS as usize))
     }
 
-    fn warnings(&self, choice: &Choice, costs: &Costs, proposed: &Plan) -> Vec<String> {
+    fn warnings(&self, choice: &Choice, costs: &Costs, proposed: &PlacementPlan) -> Vec<String> {
         let (workers, processors) = (proposed.workers.len(), choice.usable.len());
         let asked = self.workers.map_or(workers, usize::from).max(workers);
         let crowded = asked > processors;
@@ -256,7 +256,7 @@ impl Arguments {
         }
         let packets_per_second = change.busiest_link().packets;
         let comparison =
-            Comparison { network, seconds: change.seconds(), packets_per_second, expected: expected.plan, measured };
+            PlacementComparison { network, seconds: change.seconds(), packets_per_second, expected: expected.plan, measured };
         let text = match self.json {
             true => format!("{:#}\n", comparison.json()),
             false => comparison.render(terminal::stdout_is_rich()),
@@ -267,7 +267,7 @@ impl Arguments {
 }
 
 /// Writes a placement into the network's files. Returns those that have changed.
-fn write(observer: &Observer, change: &Change, plan: &Plan) -> Result<Vec<PathBuf>, CommandError> {
+fn write(observer: &Observer, change: &Change, plan: &PlacementPlan) -> Result<Vec<PathBuf>, CommandError> {
     let counters = &change.after.counters;
     let name = observer.runtime_dir().name();
     if counters.source.starts_with('<') || counters.source.is_empty() {

@@ -67,7 +67,7 @@ fn probe_code(health: Health) -> u8 {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct NetworkRow {
     name: String,
     /// The user who owns it.
     user: String,
@@ -86,7 +86,7 @@ struct Row {
     checkup: Checkup,
 }
 
-impl Row {
+impl NetworkRow {
     /// The notes below its line.
     fn remark(&self) -> Option<String> {
         let stopped = self.pid.filter(|_| self.state == State::Stopped);
@@ -248,7 +248,7 @@ struct Engine {
 }
 
 /// The engines of these folders. The rates of all running ones are measured at the same time.
-fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
+fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<NetworkRow> {
     let engine = |runtime_dir: RuntimeDir| Engine {
         name: runtime_dir.name(),
         user: runtime_dir.user(),
@@ -271,7 +271,7 @@ fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
         let Engine { name, user, state, pid, runtime_dir, .. } = engine;
         let checkup = checkup(&runtime_dir, state, change.as_ref().map(|change| &change.after));
         let alive = change.as_ref().filter(|_| state.is_alive());
-        Row {
+        NetworkRow {
             name,
             user,
             state,

@@ -55,16 +55,16 @@ pub struct Arguments {
     #[arg(long, value_name = "VRF")]
     vrf: Option<String>,
     #[command(flatten)]
-    run: run::Options,
+    run: run::RunOptions,
     #[command(flatten)]
-    hot: hot::Options,
+    hot: hot::HotOptions,
     #[command(flatten)]
-    mac: mac::Options,
+    mac: mac::MacOptions,
 }
 
 /// The parts that `show` can print alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ShowPart {
     Apps,
     Breath,
     Config,
@@ -84,23 +84,23 @@ pub enum Part {
 }
 
 /// The parts by name, with a description of each.
-const PARTS: &[(&str, Part, &str)] = &[
-    ("run", Part::Run, "the cost of each app"),
-    ("latency", Part::Latency, "how long packets and breaths take"),
-    ("hot", Part::Hot, "the hottest functions and instructions, by samples"),
-    ("counters", Part::Counters, "every counter that is not 0, with its description"),
-    ("apps", Part::Apps, "packets in and out of each app"),
-    ("links", Part::Links, "packets through each link"),
-    ("interfaces", Part::Interfaces, "ports to the outside, and the interfaces of routers"),
-    ("neighbours", Part::Neighbours, "the neighbours of routers: addresses, states and ages"),
-    ("fib", Part::Fib, "the forwarding tables of routers: sizes, next hops"),
-    ("mac", Part::Mac, "the MAC addresses of bridges: ports, VLANs and ages"),
-    ("saved", Part::Saved, "routes, neighbours and keys that commands have saved"),
-    ("errors", Part::Errors, "packets that were dropped, by app and reason"),
-    ("config", Part::Config, "the network file as it was read"),
-    ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
-    ("vhost", Part::Vhost, "virtio devices: sockets, features, rings, counters"),
-    ("status", Part::Status, "the state that each app reports"),
+const PARTS: &[(&str, ShowPart, &str)] = &[
+    ("run", ShowPart::Run, "the cost of each app"),
+    ("latency", ShowPart::Latency, "how long packets and breaths take"),
+    ("hot", ShowPart::Hot, "the hottest functions and instructions, by samples"),
+    ("counters", ShowPart::Counters, "every counter that is not 0, with its description"),
+    ("apps", ShowPart::Apps, "packets in and out of each app"),
+    ("links", ShowPart::Links, "packets through each link"),
+    ("interfaces", ShowPart::Interfaces, "ports to the outside, and the interfaces of routers"),
+    ("neighbours", ShowPart::Neighbours, "the neighbours of routers: addresses, states and ages"),
+    ("fib", ShowPart::Fib, "the forwarding tables of routers: sizes, next hops"),
+    ("mac", ShowPart::Mac, "the MAC addresses of bridges: ports, VLANs and ages"),
+    ("saved", ShowPart::Saved, "routes, neighbours and keys that commands have saved"),
+    ("errors", ShowPart::Errors, "packets that were dropped, by app and reason"),
+    ("config", ShowPart::Config, "the network file as it was read"),
+    ("breath", ShowPart::Breath, "the calls of a breath in order, and their machine code"),
+    ("vhost", ShowPart::Vhost, "virtio devices: sockets, features, rings, counters"),
+    ("status", ShowPart::Status, "the state that each app reports"),
 ];
 
 /// The list of parts and their descriptions, as help text.
@@ -114,13 +114,13 @@ fn parts_help() -> String {
     "What to show:".to_owned() + &parts.collect::<String>()
 }
 
-fn part(name: &str) -> Option<Part> {
+fn part(name: &str) -> Option<ShowPart> {
     PARTS.iter().find(|(known, ..)| *known == name).map(|(_, part, _)| *part)
 }
 
 impl Arguments {
     /// The part (or all), and the word for the network or app. A single word that is not a part is a network's name.
-    fn read(&self) -> Result<(Option<Part>, Option<&str>), CommandError> {
+    fn read(&self) -> Result<(Option<ShowPart>, Option<&str>), CommandError> {
         let (first, second) = (self.first.as_deref(), self.second.as_deref());
         match (first.map(|word| (word, part(word))), second.map(|word| (word, part(word)))) {
             (None, _) => Ok((None, None)),
@@ -163,39 +163,39 @@ fn unknown(word: &str, networks: &[String]) -> String {
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let (part, word) = self.read()?;
-        let takes_app = matches!(part, Some(Part::Vhost | Part::Status));
+        let takes_app = matches!(part, Some(ShowPart::Vhost | ShowPart::Status));
         if let (Some(name), Some(word), false) = (self.option.or(None), word, takes_app) {
             let message = format!("the network is named twice, by `-n {name}` and by `{word}`; leave one out");
             return Err(CommandError::Usage(message));
         }
         self.run.check(part)?;
-        if self.hot.is_given() && part != Some(Part::Hot) {
+        if self.hot.is_given() && part != Some(ShowPart::Hot) {
             return Err(CommandError::Usage("--app, --for and --top are for `show hot`".to_owned()));
         }
-        if self.vrf.is_some() && !matches!(part, Some(Part::Fib | Part::Neighbours)) {
+        if self.vrf.is_some() && !matches!(part, Some(ShowPart::Fib | ShowPart::Neighbours)) {
             return Err(CommandError::Usage("--vrf is for `show fib` and `show neighbours`".to_owned()));
         }
-        if self.mac.is_given() && part != Some(Part::Mac) {
+        if self.mac.is_given() && part != Some(ShowPart::Mac) {
             return Err(CommandError::Usage("--table, --port, --vlan and --mac are for `show mac`".to_owned()));
         }
-        if part == Some(Part::Vhost) {
+        if part == Some(ShowPart::Vhost) {
             return vhost::execute(self.option.or(None), word, self.json);
         }
-        if part == Some(Part::Status) {
+        if part == Some(ShowPart::Status) {
             return status::execute(self.option.or(None), word, self.json);
         }
         let runtime_dir = network(self.option.or(word), Access::Read)?;
         match part {
-            Some(Part::Fib) => fib::execute(&runtime_dir, self.vrf.as_deref(), self.json),
-            Some(Part::Neighbours) => neighbours::execute(&runtime_dir, self.vrf.as_deref(), self.json),
-            Some(Part::Mac) => mac::execute(&runtime_dir, &self.mac, self.json),
-            Some(Part::Saved) => saved::execute(&runtime_dir, self.json),
-            Some(Part::Breath) => breath::execute(&runtime_dir, self.json),
-            Some(Part::Run) => run::execute(runtime_dir, &self.run, self.json),
-            Some(Part::Latency) => latency::execute(runtime_dir, self.json),
-            Some(Part::Hot) => hot::execute(&runtime_dir, &self.hot, self.json),
-            Some(Part::Interfaces) => interfaces::execute(runtime_dir, &program.registry, self.json),
-            Some(Part::Counters) => counters::execute(runtime_dir, &program.registry, self.run.all(), self.json),
+            Some(ShowPart::Fib) => fib::execute(&runtime_dir, self.vrf.as_deref(), self.json),
+            Some(ShowPart::Neighbours) => neighbours::execute(&runtime_dir, self.vrf.as_deref(), self.json),
+            Some(ShowPart::Mac) => mac::execute(&runtime_dir, &self.mac, self.json),
+            Some(ShowPart::Saved) => saved::execute(&runtime_dir, self.json),
+            Some(ShowPart::Breath) => breath::execute(&runtime_dir, self.json),
+            Some(ShowPart::Run) => run::execute(runtime_dir, &self.run, self.json),
+            Some(ShowPart::Latency) => latency::execute(runtime_dir, self.json),
+            Some(ShowPart::Hot) => hot::execute(&runtime_dir, &self.hot, self.json),
+            Some(ShowPart::Interfaces) => interfaces::execute(runtime_dir, &program.registry, self.json),
+            Some(ShowPart::Counters) => counters::execute(runtime_dir, &program.registry, self.run.all(), self.json),
             part => execute_tables(runtime_dir, part, self.json),
         }
     }
@@ -206,7 +206,7 @@ impl Execute for Arguments {
 }
 
 /// Shows the parts that are tables made from one snapshot of the counters.
-fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Result<ExitCode, CommandError> {
+fn execute_tables(runtime_dir: RuntimeDir, part: Option<ShowPart>, json: bool) -> Result<ExitCode, CommandError> {
     let (name, state, pid) = (runtime_dir.name(), networks::state(&runtime_dir), runtime_dir.process());
     let user = runtime_dir.user();
     let mut observer = networks::open(runtime_dir)?;
@@ -215,10 +215,10 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
     let config = &observer.directory().config;
     if json {
         let mut value = match part {
-            Some(Part::Apps) => json!({ "apps": counters.apps }),
-            Some(Part::Links) => json!({ "links": counters.links }),
-            Some(Part::Errors) => json!({ "errors": errors(counters) }),
-            Some(Part::Config) => json!({ "source": counters.source, "config": config }),
+            Some(ShowPart::Apps) => json!({ "apps": counters.apps }),
+            Some(ShowPart::Links) => json!({ "links": counters.links }),
+            Some(ShowPart::Errors) => json!({ "errors": errors(counters) }),
+            Some(ShowPart::Config) => json!({ "source": counters.source, "config": config }),
             _ => reports::counters(&Subject { name: name.clone(), user: user.clone(), state }, &sample, config),
         };
         value["name"] = json!(name);
@@ -230,16 +230,16 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
     say_if_not_running(&name, state, counters);
     let rich = terminal::stdout_is_rich();
     let text = match part {
-        Some(Part::Apps) => report::apps(counters).render(rich),
-        Some(Part::Links) => report::links(counters).render(rich),
-        Some(Part::Errors) => {
+        Some(ShowPart::Apps) => report::apps(counters).render(rich),
+        Some(ShowPart::Links) => report::links(counters).render(rich),
+        Some(ShowPart::Errors) => {
             let drops = report::drops(counters);
             match drops.is_empty() {
                 true => "nothing was dropped\n".to_owned(),
                 false => drops.render(rich) + &report::causes(counters, u64::MAX),
             }
         }
-        Some(Part::Config) => {
+        Some(ShowPart::Config) => {
             let text = sanitize(config);
             terminal::print_verbatim(&if text.ends_with('\n') { text } else { text + "\n" })?;
             return Ok(ExitCode::SUCCESS);

@@ -13,7 +13,7 @@ use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
 use bellows_inspect::networks::Access;
-use bellows_inspect::tap::{CaptureFile, Counts, End, Sink, Taken};
+use bellows_inspect::tap::{CaptureFile, Counts, TapStop, Sink, TapTaken};
 use bellows_inspect::text::sanitize;
 use bellows_sys::FileError;
 use bellows_wire::EthernetFrame;
@@ -121,7 +121,7 @@ impl Execute for Arguments {
         };
         let end = match end {
             Err((true, _)) => None,
-            Ok(End::Count | End::Full | End::Told(TapEnd::Requested)) if unread.get() => None,
+            Ok(TapStop::Count | TapStop::Full | TapStop::Told(TapEnd::Requested)) if unread.get() => None,
             why => Some(why.map_err(|(_, error)| CommandError::Failed(error))?),
         };
         let given_up = connection.given_up().map(str::to_owned);
@@ -129,9 +129,9 @@ impl Execute for Arguments {
             _ if given_up.is_some() => String::new(),
             // The reader has closed the pipe, and nobody reads a summary; after Ctrl-C somebody does.
             None if !interrupted.get() => return Ok(ExitCode::SUCCESS),
-            None | Some(End::Count | End::Full | End::Told(TapEnd::Requested)) => String::new(),
-            Some(End::Told(TapEnd::Gone)) => format!("`{link}` is gone\n"),
-            Some(End::Told(TapEnd::Over)) => format!("`{}` has ended\n", runtime_dir.name()),
+            None | Some(TapStop::Count | TapStop::Full | TapStop::Told(TapEnd::Requested)) => String::new(),
+            Some(TapStop::Told(TapEnd::Gone)) => format!("`{link}` is gone\n"),
+            Some(TapStop::Told(TapEnd::Over)) => format!("`{}` has ended\n", runtime_dir.name()),
         };
         let Counts { packets, missed, foreign, undecided } = counts;
         let foreign = match foreign {
@@ -203,7 +203,7 @@ struct FileSink {
 impl Sink for FileSink {
     type Error = Error;
 
-    fn take(&mut self, record: TapRecord) -> Result<Taken, Error> {
+    fn take(&mut self, record: TapRecord) -> Result<TapTaken, Error> {
         self.file.take(record)
     }
 
@@ -224,10 +224,10 @@ struct LineSink<'a, W: Write> {
 impl<W: Write> Sink for LineSink<'_, W> {
     type Error = io::Error;
 
-    fn take(&mut self, mut record: TapRecord) -> io::Result<Taken> {
+    fn take(&mut self, mut record: TapRecord) -> io::Result<TapTaken> {
         record.bytes.truncate(self.arguments.snap_length as usize);
         writeln!(self.out, "{}", line(&record, self.arguments))?;
-        Ok(Taken::Kept)
+        Ok(TapTaken::Kept)
     }
 
     fn pause(&mut self, _: &Counts) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bellows_inspect::networks::{self, Access, State};
 use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Of, Report, Row, Slow, Span, Worker, rows, trace,
+    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Of, Report, SpanRow, Slow, Span, RecordedWorker, rows, trace,
 };
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Passage, Recording};
@@ -116,7 +116,7 @@ fn render(report: &Report, arguments: &Arguments, rich: bool) -> String {
         return format!("{}: nothing has been recorded yet\n", report.name);
     };
     let mut text = head(report, seen) + "\n";
-    for Worker { name, history, .. } in &report.workers {
+    for RecordedWorker { name, history, .. } in &report.workers {
         let recorded = plural(history.breaths.len() as u64, "breath");
         text += "\n";
         if report.workers.len() > 1 {
@@ -157,7 +157,7 @@ fn describe_slowest(report: &Report, most: usize) -> String {
     let slow = report.slowest(most);
     let took = |slow: &Of<'_, Slow>| nanos(slow.what.nanos);
     let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
-    let median = |worker: &Worker| match report.workers.len() {
+    let median = |worker: &RecordedWorker| match report.workers.len() {
         1 => nanos(worker.usual.busy.breath),
         _ => format!("{} for {}", nanos(worker.usual.busy.breath), sanitize(&worker.name)),
     };
@@ -203,12 +203,12 @@ fn describe_suspects(report: &Report, rich: bool) -> String {
 
 fn list(report: &Report) -> String {
     let mut departures = HashMap::new();
-    for Worker { name, history, .. } in &report.workers {
+    for RecordedWorker { name, history, .. } in &report.workers {
         let crossed = history.breaths.iter().flat_map(|breath| &breath.crossed).filter(|crossed| !crossed.arrived);
         departures.extend(crossed.map(|crossed| (crossed.passage.mark, (&**name, crossed.at))));
     }
     let mut events: Vec<(u64, String)> = Vec::new();
-    for Worker { name, history, .. } in &report.workers {
+    for RecordedWorker { name, history, .. } in &report.workers {
         let on = on(report, name);
         let breaths = history.breaths.iter();
         events.extend(breaths.map(|breath| (breath.span.start, describe_breath(breath, &on, &departures))));
@@ -258,7 +258,7 @@ fn blame_call(call: &ComparedCall) -> String {
     text + if call.had_more_to_do() { ": it had more to do" } else { "" }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[SpanRow]) -> Table {
     let mut table = Table::new(&[
         ("FROM", Align::Left),
         ("RECORDED", Align::Right),
@@ -302,7 +302,7 @@ fn to_millis(at: u64) -> String {
 }
 
 /// The reloads and panics of a span, in words.
-fn incidents(row: &Row) -> String {
+fn incidents(row: &SpanRow) -> String {
     let reloads = row.reloads.iter().map(|dropped| match dropped {
         0 => "reload".to_owned(),
         dropped => format!("reload ({} dropped)", plural((*dropped).into(), "packet")),

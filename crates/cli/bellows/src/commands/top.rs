@@ -20,9 +20,9 @@ use crate::arguments::NetworkName;
 use crate::command_error::CommandError;
 use crate::operating::network;
 use crate::subcommand::{Execute, Program};
-use crate::terminal::{self, Key, Screen};
+use crate::terminal::{self, KeyPress, Screen};
 use page::{Page, Reaction};
-use rows::View;
+use rows::TopView;
 
 /// Watch the rates, drops and costs of a running network
 ///
@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 enum TopEvent {
-    Key(Key),
+    Key(KeyPress),
     Resized,
     Signal,
 }
@@ -63,7 +63,7 @@ impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Read)?;
         let was_running = networks::state(&runtime_dir).is_alive();
-        let mut source = Source {
+        let mut source = UpdateSource {
             name: runtime_dir.name(),
             user: runtime_dir.user(),
             end: if was_running { "ended" } else { "crashed" },
@@ -92,7 +92,7 @@ impl Execute for Arguments {
 }
 
 /// The source of updates.
-struct Source {
+struct UpdateSource {
     name: String,
     user: String,
     /// How the network has ended, once it has.
@@ -101,9 +101,9 @@ struct Source {
     before: Option<Sample>,
 }
 
-impl Source {
+impl UpdateSource {
     /// The current state, and the changes since the last update.
-    fn update(&mut self) -> View {
+    fn update(&mut self) -> TopView {
         let after = Sample::take(&mut self.observer);
         let before = self.before.replace(after.clone()).unwrap_or_else(|| after.clone());
         let change = Change::between(before, after);
@@ -111,13 +111,13 @@ impl Source {
         let since = Since::read(self.observer.runtime_dir(), &change.after);
         let total = Change::between(since.sample().clone(), change.after.clone());
         let problems = problems(self.observer.runtime_dir(), state, &change.after);
-        View::new(&self.name, state, (!state.is_alive()).then_some(self.end), &problems, &change, &total)
+        TopView::new(&self.name, state, (!state.is_alive()).then_some(self.end), &problems, &change, &total)
     }
 }
 
 /// Prints updates until their reader is gone. Returns how the network ended, if it did.
 fn print(
-    source: &mut Source,
+    source: &mut UpdateSource,
     page: &Page,
     first: Duration,
     interval: Duration,
@@ -147,14 +147,14 @@ fn print(
 
 /// Shows updates in full-screen mode until the user quits. Returns how the network ended, if it did.
 fn watch(
-    source: &mut Source,
+    source: &mut UpdateSource,
     mut page: Page,
     first: Duration,
     interval: Duration,
 ) -> Result<Option<&'static str>, CommandError> {
     let events = events()?;
     let screen = Screen::open()?;
-    let mut view: Option<View> = None;
+    let mut view: Option<TopView> = None;
     let mut next = Instant::now() + first;
     loop {
         let mut updated = false;

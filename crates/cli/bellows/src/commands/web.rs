@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bellows_config::Registry;
 use bellows_serve::header::HeaderName;
-use bellows_serve::{Address, Bytes, Request, Response, Routes, Server, StatusCode, Token, blocking};
-use bellows_web::{Answer, Client, Method, Options, Place, Site};
+use bellows_serve::{Address, Bytes, HttpRequest, Response, Routes, Server, StatusCode, Token, blocking};
+use bellows_web::{Answer, Client, Method, SiteOptions, WatchPlace, Site};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -45,7 +45,7 @@ impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let token = self.token()?;
         let registry = Arc::clone(&program.registry);
-        let options = Options {
+        let options = SiteOptions {
             allow_changes: self.allow_changes,
             help: Box::new(move |kind, counter| help(&registry, kind, counter)),
             version: env!("CARGO_PKG_VERSION"),
@@ -118,7 +118,7 @@ fn routes(site: &Arc<Site>) -> Routes {
     let mut routes = Routes::new();
     for route in Site::routes() {
         let (path, site) = (route.path, Arc::clone(site));
-        let get = move |site: &Site, request: &Request| site.get(path, &|name| request.query(name).map(str::to_owned));
+        let get = move |site: &Site, request: &HttpRequest| site.get(path, &|name| request.query(name).map(str::to_owned));
         routes = match (route.method, route.takes_long) {
             (Method::Get, _) if route.is_open => routes.get_open(path, move |request| response(get(&site, request))),
             (Method::Get, false) => routes.get(path, move |request| response(get(&site, request))),
@@ -143,7 +143,7 @@ fn routes(site: &Arc<Site>) -> Routes {
 /// The body of an answer, which holds its place until it is sent.
 struct Body {
     bytes: Vec<u8>,
-    _place: Option<Place>,
+    _place: Option<WatchPlace>,
 }
 
 impl AsRef<[u8]> for Body {

@@ -33,10 +33,10 @@ const HEADER: &[u8] = b"# Written by `bellows esp rekey --save`; these keys are 
 const DIRECTIONS: [&str; 2] = ["inbound", "outbound"];
 
 /// An app, its pair, and the direction.
-type Place = (String, String, String);
+type PairPlace = (String, String, String);
 
 /// What is said of a key.
-struct Entry {
+struct KeyEntry {
     spi: u32,
     algorithm: String,
     saved_ns: u64,
@@ -47,7 +47,7 @@ struct Entry {
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct FileLine {
     app: String,
     pair: String,
     direction: String,
@@ -59,19 +59,19 @@ struct Line {
     keys: Value,
 }
 
-impl Line {
-    fn read(text: &[u8]) -> Option<Line> {
-        let line: Line = serde_json::from_slice(text).ok()?;
+impl FileLine {
+    fn read(text: &[u8]) -> Option<FileLine> {
+        let line: FileLine = serde_json::from_slice(text).ok()?;
         let is_whole = line.keys["spi"].as_u64().is_some_and(|spi| u32::try_from(spi).is_ok());
         (is_whole && DIRECTIONS.contains(&line.direction.as_str())).then_some(line)
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> PairPlace {
         (self.app.clone(), self.pair.clone(), self.direction.clone())
     }
 
-    fn entry(&self) -> Entry {
-        Entry {
+    fn entry(&self) -> KeyEntry {
+        KeyEntry {
             spi: self.keys["spi"].as_u64().unwrap_or_default() as u32,
             algorithm: self.keys["algorithm"].as_str().unwrap_or_default().to_owned(),
             saved_ns: self.saved_ns,
@@ -81,18 +81,18 @@ impl Line {
 }
 
 /// A request that is saved.
-enum Change {
+enum SavedRequest {
     Rekey(Value),
     Forget { pair: String },
 }
 
-impl Change {
-    fn read(request: &Value) -> Option<Change> {
+impl SavedRequest {
+    fn read(request: &Value) -> Option<SavedRequest> {
         if request["rekey"].is_object() {
-            return Some(Change::Rekey(request["rekey"].clone()));
+            return Some(SavedRequest::Rekey(request["rekey"].clone()));
         }
         let pair = request["forget"]["pair"].as_str()?.to_owned();
-        Some(Change::Forget { pair })
+        Some(SavedRequest::Forget { pair })
     }
 }
 
@@ -100,7 +100,7 @@ impl Change {
 pub struct SavedKeys {
     /// The file, or why there is none.
     file: Result<PathBuf, String>,
-    entries: BTreeMap<Place, Entry>,
+    entries: BTreeMap<PairPlace, KeyEntry>,
     /// Why the file cannot be read, which keeps it from being written.
     is_unreadable: Option<String>,
 }
@@ -114,7 +114,7 @@ impl SavedKeys {
 
     /// Whether a request changes what is saved here.
     pub fn are_meant(kind: Option<&str>, request: &Value) -> bool {
-        kind.is_none_or(|kind| kind == ESP) && Change::read(request).is_some()
+        kind.is_none_or(|kind| kind == ESP) && SavedRequest::read(request).is_some()
     }
 
     /// The file's name, for messages.
@@ -135,14 +135,14 @@ impl SavedKeys {
     }
 
     /// Writes the file without some of its lines, and with others.
-    fn write(&self, is_gone: impl Fn(&Place) -> bool, new: &[Line]) -> Result<(), String> {
+    fn write(&self, is_gone: impl Fn(&PairPlace) -> bool, new: &[FileLine]) -> Result<(), String> {
         let (file, folder) = super::writable(&self.file, self.is_unreadable.as_ref())?;
         if !private_folder::is_private(folder, rustix::process::geteuid().as_raw()) {
             let path = folder.display();
             return Err(format!("`{path}` is open to others than its user; close it with `chmod 700 {path}`"));
         }
         let before = self.text()?;
-        let is_kept = |line: &[u8]| Line::read(line).is_none_or(|line| !is_gone(&line.place()));
+        let is_kept = |line: &[u8]| FileLine::read(line).is_none_or(|line| !is_gone(&line.place()));
         let new: Vec<Zeroizing<Vec<u8>>> =
             new.iter().map(|line| Zeroizing::new(serde_json::to_vec(line).expect("a line is JSON"))).collect();
         let kept = lines(&before).map(|(_, line)| line).filter(|line| is_kept(line));
@@ -159,9 +159,9 @@ impl SavedKeys {
 
     /// Has an app carry out a request, and saves what it changes. `ask` sends requests to the app.
     pub fn change(&mut self, app: Option<&str>, request: &Value, mut ask: impl FnMut(Value) -> Reply) -> Reply {
-        let changed = match Change::read(request) {
-            Some(Change::Rekey(rekey)) => self.rekey(rekey, &mut ask),
-            Some(Change::Forget { pair }) => self.forget(app, &pair),
+        let changed = match SavedRequest::read(request) {
+            Some(SavedRequest::Rekey(rekey)) => self.rekey(rekey, &mut ask),
+            Some(SavedRequest::Forget { pair }) => self.forget(app, &pair),
             None => return ask(request.clone()),
         };
         changed.unwrap_or_else(|refusal| *refusal)
@@ -184,7 +184,7 @@ impl SavedKeys {
             if let Some(key) = keys["key"].as_str() {
                 keys["key"] = json!(key.trim());
             }
-            keys.is_object().then(|| Line {
+            keys.is_object().then(|| FileLine {
                 app: name.clone(),
                 pair: pair.to_owned(),
                 direction: direction.to_owned(),
@@ -193,8 +193,8 @@ impl SavedKeys {
                 keys,
             })
         };
-        let new: Vec<Line> = DIRECTIONS.into_iter().filter_map(line).collect();
-        let is_gone = |place: &Place| new.iter().any(|line| line.place() == *place);
+        let new: Vec<FileLine> = DIRECTIONS.into_iter().filter_map(line).collect();
+        let is_gone = |place: &PairPlace| new.iter().any(|line| line.place() == *place);
         self.write(is_gone, &new)
             .map_err(|why| refusal(false, format!("the new keys are in use, but not saved: {why}")))?;
         self.entries.extend(new.iter().map(|line| (line.place(), line.entry())));
@@ -203,7 +203,7 @@ impl SavedKeys {
 
     /// Removes the keys of a pair from the file. Those in use stay.
     fn forget(&mut self, app: Option<&str>, pair: &str) -> Result<Reply, Box<Reply>> {
-        let is_meant = |(its_app, its_pair, _): &Place| its_pair == pair && app.is_none_or(|app| app == its_app);
+        let is_meant = |(its_app, its_pair, _): &PairPlace| its_pair == pair && app.is_none_or(|app| app == its_app);
         let mut apps: Vec<&String> = self.entries.keys().filter(|place| is_meant(place)).map(|(app, ..)| app).collect();
         apps.dedup();
         let [name] = apps[..] else {
@@ -230,9 +230,9 @@ impl SavedKeys {
             }
         };
         let mut errors = Vec::new();
-        let mut by_app: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        let mut by_app: BTreeMap<String, Vec<FileLine>> = BTreeMap::new();
         for (number, line) in lines(&text) {
-            match Line::read(line) {
+            match FileLine::read(line) {
                 Some(line) => {
                     self.entries.insert(line.place(), line.entry());
                     by_app.entry(line.app.clone()).or_default().push(line);
@@ -245,9 +245,9 @@ impl SavedKeys {
         }
         drop(text);
         for (app, lines) in by_app {
-            let places: Vec<Place> = lines.iter().map(Line::place).collect();
+            let places: Vec<PairPlace> = lines.iter().map(FileLine::place).collect();
             let saved = lines.into_iter().map(|line| {
-                let Line { pair, direction, instead_of, keys, .. } = line;
+                let FileLine { pair, direction, instead_of, keys, .. } = line;
                 json!({ "pair": pair, "direction": direction, "keys": keys, "instead_of": instead_of })
             });
             let reply = ask(&app, json!({ "restore": saved.collect::<Vec<_>>() }));
@@ -271,7 +271,7 @@ impl SavedKeys {
 
     /// The file, and what is said of the keys.
     pub fn list(&self) -> (Option<String>, Vec<SavedKey>) {
-        let one = |((app, pair, direction), entry): (&Place, &Entry)| SavedKey {
+        let one = |((app, pair, direction), entry): (&PairPlace, &KeyEntry)| SavedKey {
             app: app.clone(),
             pair: pair.clone(),
             direction: direction.clone(),

@@ -7,7 +7,7 @@ use bellows_testkit::eventually;
 use bellows_testkit::frames::{self, Frames};
 use bellows_testkit::netns::Lab;
 use bellows_testkit::netns::capture::Capture;
-use bellows_testkit::netns::interface::Interface;
+use bellows_testkit::netns::interface::HostInterface;
 
 use crate::bridge::is_missing;
 use crate::support::Sandbox;
@@ -165,7 +165,7 @@ fn what_is_decided_is_decided_as_by_nftables() {
         .link("way.output -> end.input");
     sender.write("sender.toml", &network.text());
     let sending = sender.start(&["sender.toml"]);
-    let arrived = Interface::new(&host, "in");
+    let arrived = HostInterface::new(&host, "in");
     eventually("all frames", || arrived.counters().rx_packets >= COUNT as u64);
     drop(sending);
     capture.stop().unwrap();

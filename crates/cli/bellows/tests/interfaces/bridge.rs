@@ -10,9 +10,9 @@
 use std::fs;
 use std::io::Read;
 
-use bellows_testkit::netns::interface::{Counters, Interface, Settings, differences};
+use bellows_testkit::netns::interface::{Counters, HostInterface, Settings, differences};
 use bellows_testkit::netns::traffic::{self, Servers};
-use bellows_testkit::netns::{self, End, Host, Lab, connect, disconnect};
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect, disconnect};
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::wait::eventually_without_faults;
 use serde_json::Value;
@@ -92,7 +92,7 @@ pub struct Side {
     /// The name of the port.
     pub name: &'static str,
     /// The ends of the cable: the host's, and that of the port. None at a tap.
-    pub cable: Option<[End; 2]>,
+    pub cable: Option<[CableEnd; 2]>,
     mtu: usize,
     offloads: Offloads,
     number: u8,
@@ -106,9 +106,9 @@ impl Side {
         let mut side = Side { host, port, name, cable: None, mtu, offloads, number };
         if !port.is_tap() {
             let (queues, max) = layout.queues;
-            let mut near = End::new(&side.host, "lan", &side.mac()).queues(queues, max);
+            let mut near = CableEnd::new(&side.host, "lan", &side.mac()).queues(queues, max);
             near.addresses = side.addresses().into();
-            let far = End::new(middle, name, &format!("00:00:5e:00:53:1{number}")).queues(queues, max);
+            let far = CableEnd::new(middle, name, &format!("00:00:5e:00:53:1{number}")).queues(queues, max);
             side.cable = Some([near, far]);
             side.connect();
         }
@@ -150,13 +150,13 @@ impl Side {
     }
 
     /// The host's interface.
-    pub fn lan(&self) -> Interface {
-        Interface::new(&self.host, "lan")
+    pub fn lan(&self) -> HostInterface {
+        HostInterface::new(&self.host, "lan")
     }
 
     /// The interfaces that exist without Bellows.
-    pub fn interfaces(&self) -> Vec<Interface> {
-        self.cable.iter().flatten().map(End::interface).collect()
+    pub fn interfaces(&self) -> Vec<HostInterface> {
+        self.cable.iter().flatten().map(CableEnd::interface).collect()
     }
 
     /// The keys of its port.
@@ -192,7 +192,7 @@ impl Bridge {
         let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);
         let mut bridge = Bridge { sandbox, sides, middle, layout, before: Vec::new(), _lab: lab };
         bridge.sandbox.write(NETWORK, &bridge.network());
-        bridge.before = bridge.interfaces().iter().map(Interface::settings).collect();
+        bridge.before = bridge.interfaces().iter().map(HostInterface::settings).collect();
         bridge
     }
 
@@ -252,12 +252,12 @@ impl Bridge {
     }
 
     /// The interfaces that exist without Bellows.
-    fn interfaces(&self) -> Vec<Interface> {
+    fn interfaces(&self) -> Vec<HostInterface> {
         self.sides.iter().flat_map(Side::interfaces).collect()
     }
 
     /// The ports' own interfaces.
-    pub fn ports(&self) -> Vec<Interface> {
+    pub fn ports(&self) -> Vec<HostInterface> {
         self.sides.iter().filter_map(|side| Some(side.cable.as_ref()?[1].interface())).collect()
     }
 
@@ -265,7 +265,7 @@ impl Bridge {
     #[track_caller]
     pub fn assert_restored(&self, when: &str) {
         eventually_without_faults(when, || {
-            let changes = |(interface, before): (&Interface, &Settings)| {
+            let changes = |(interface, before): (&HostInterface, &Settings)| {
                 let changes = differences(before, &interface.settings());
                 changes.lines().map(|line| format!("{interface}: {line}\n")).collect()
             };

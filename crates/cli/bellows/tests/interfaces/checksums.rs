@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::traffic::{self, Direction, checksum_errors};
+use bellows_testkit::netns::traffic::{self, StreamDirection, checksum_errors};
 
 use crate::bridge::{Bridge, Layout, Offloads, Port, SERVER, SERVER_V6, counted, is_missing};
 
@@ -32,7 +32,7 @@ fn partial_checksums_are_finished() {
         let udp = traffic::udp(bridge.client(), server, Duration::from_secs(1), 5, 1_000);
         assert!(udp.lost < udp.sent, "{udp:?}");
     }
-    traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), Direction::There);
+    traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), StreamDirection::There);
     assert_eq!([bridge.client(), bridge.server()].map(checksum_errors), [0, 0]);
     let finished = ["left", "right"].map(|port| counted(&running.counters(), port, FINISHED));
     assert!(finished.iter().all(|finished| *finished > 1_000), "{finished:?}");

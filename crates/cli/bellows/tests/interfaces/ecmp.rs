@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bellows_testkit::netns::traffic::{self, Servers};
-use bellows_testkit::netns::{End, Host, Lab, connect, run};
+use bellows_testkit::netns::{CableEnd, Host, Lab, connect, run};
 use bellows_testkit::wait::within;
 
 use crate::bridge::is_missing;
@@ -43,9 +43,9 @@ impl Served {
         let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);
         let mut servers = Vec::new();
         let cable = |number: usize, name: &str, host: &Host| {
-            let near = End::new(host, "lan", &format!("00:00:5e:00:53:0{number}"));
+            let near = CableEnd::new(host, "lan", &format!("00:00:5e:00:53:0{number}"));
             let near = near.address(&format!("198.51.{number}.2/24")).address(&format!("2001:db8:{number}::2/64"));
-            let far = End::new(&middle, name, &format!("00:00:5e:00:53:1{number}"));
+            let far = CableEnd::new(&middle, name, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1500);
             host.run(&format!("ip route add default via 198.51.{number}.1"));
             host.run(&format!("ip route add default via 2001:db8:{number}::1"));

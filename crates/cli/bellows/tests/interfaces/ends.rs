@@ -1,7 +1,7 @@
 //! Networks that only send into an interface: they end with their sources, and do not receive.
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::{End, Host, Lab, connect};
+use bellows_testkit::netns::{CableEnd, Host, Lab, connect};
 use serde_json::Value;
 
 use crate::bridge::{app, is_missing};
@@ -22,8 +22,8 @@ impl Cable {
     fn new() -> Cable {
         let mut lab = Lab::new();
         let [talker, middle] = ["talker", "middle"].map(|name| lab.silent_host(name));
-        let near = End::new(&talker, "lan", "00:00:5e:00:53:01").address("192.0.2.1/24");
-        connect([&near, &End::new(&middle, "eth0", "00:00:5e:00:53:11")], 1_500);
+        let near = CableEnd::new(&talker, "lan", "00:00:5e:00:53:01").address("192.0.2.1/24");
+        connect([&near, &CableEnd::new(&middle, "eth0", "00:00:5e:00:53:11")], 1_500);
         let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);
         Cable { talker, middle, sandbox, _lab: lab }
     }

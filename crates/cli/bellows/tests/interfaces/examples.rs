@@ -5,9 +5,9 @@ use std::fs;
 use std::time::Duration;
 
 use bellows_testkit::guest::{self, Setup};
-use bellows_testkit::netns::interface::Interface;
-use bellows_testkit::netns::traffic::{self, Direction, Servers};
-use bellows_testkit::netns::{End, Host, Lab, connect};
+use bellows_testkit::netns::interface::HostInterface;
+use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::{CableEnd, Host, Lab, connect};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 use bellows_testkit::{eventually, frames, programs, scratch};
 
@@ -32,8 +32,8 @@ impl Hosts {
         let middle = lab.silent_host("middle");
         let others = [("eth0", FIRST), ("eth1", SECOND)].map(|(name, address)| {
             let (host, number) = (lab.host(name), &name[3..]);
-            let near = End::new(&host, "lan", &format!("00:00:5e:00:53:0{number}")).address(&format!("{address}/24"));
-            let far = End::new(&middle, name, &format!("00:00:5e:00:53:1{number}"));
+            let near = CableEnd::new(&host, "lan", &format!("00:00:5e:00:53:0{number}")).address(&format!("{address}/24"));
+            let far = CableEnd::new(&middle, name, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1_500);
             // As behind a real cable.
             host.disable_offloads("lan");
@@ -125,7 +125,7 @@ fn a_bridge_limits_both_directions() {
         traffic::ping(first, SECOND, 1_500);
         let _servers = Servers::start(second, &sandbox.path(""));
         let limit = if line.has("apps.there.rate=20Mb/s") { LOWER_LIMIT } else { LIMIT };
-        for (direction, limit) in [(Direction::There, limit), (Direction::Back, LIMIT)] {
+        for (direction, limit) in [(StreamDirection::There, limit), (StreamDirection::Back, LIMIT)] {
             let rate = traffic::tcp(first, SECOND, TIME, direction);
             eprintln!("{line:?}: {:.1} Mbit/s {direction:?}", rate / 1e6);
             assert!(rate < TOLERANCE * limit, "{line:?}: {rate} bit/s {direction:?}");
@@ -151,7 +151,7 @@ fn two_threads_connect_two_interfaces() {
         // Each stream is another flow.
         let carried = |name: &str| app(&running.counters(), name)["out_packets"].as_u64().unwrap();
         eventually("traffic of both apps", || {
-            traffic::tcp(first, SECOND, Duration::from_secs(1), Direction::There);
+            traffic::tcp(first, SECOND, Duration::from_secs(1), StreamDirection::There);
             ["left-0", "left-1"].iter().all(|name| carried(name) > 20)
         });
         stop(running);
@@ -178,9 +178,9 @@ impl Neighbours {
         let links = [("192.0.2", "2001:db8:1:"), ("198.51.100", "2001:db8:2:")];
         let others = [0, 1].map(|index| {
             let (host, (v4, v6)) = (lab.host(["left", "right"][index]), links[index]);
-            let near = End::new(&host, "lan", &format!("00:00:5e:00:53:0{index}"));
+            let near = CableEnd::new(&host, "lan", &format!("00:00:5e:00:53:0{index}"));
             let near = near.address(&format!("{v4}.2/24")).address(&format!("{v6}:2/64"));
-            let far = End::new(&router, &ports[index], &format!("00:00:5e:00:53:1{index}"));
+            let far = CableEnd::new(&router, &ports[index], &format!("00:00:5e:00:53:1{index}"));
             connect([&near, &far], 1_500);
             host.sh(&format!("ip route add default via {v4}.1; ip -6 route add default via {v6}:1"));
             host
@@ -315,10 +315,10 @@ fn the_vlans_of_a_trunk_have_interfaces_of_their_own() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     let mut lab = Lab::new();
     let (middle, host) = (lab.silent_host("middle"), lab.host("seven"));
-    let near = End::new(&host, "lan", "00:00:5e:00:53:01").address("10.0.7.2/24");
+    let near = CableEnd::new(&host, "lan", "00:00:5e:00:53:01").address("10.0.7.2/24");
     // The host of one VLAN has an address of the other one's network: nobody may find it there.
     let near = near.address("10.0.5.3/24");
-    connect([&near, &End::new(&middle, "third", "00:00:5e:00:53:11")], 1_500);
+    connect([&near, &CableEnd::new(&middle, "third", "00:00:5e:00:53:11")], 1_500);
     host.disable_offloads("lan");
     let interfaces = ["first", "second", "third"];
     let backend = |tap: &str| {
@@ -382,7 +382,7 @@ fn a_container_gets_an_interface() {
         traffic::wait_for_answer(&container, FIRST);
         traffic::ping(&container, FIRST, 1_500);
         stop(running);
-        let interface = Interface::new(&container, "eth0");
+        let interface = HostInterface::new(&container, "eth0");
         eventually("the end of the container's interface", || !interface.exists());
     }
 }

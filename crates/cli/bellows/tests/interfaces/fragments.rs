@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_sys::namespace;
-use bellows_testkit::netns::{End, Host, Lab, connect, traffic};
+use bellows_testkit::netns::{CableEnd, Host, Lab, connect, traffic};
 use bellows_wire::ipv4::{Ipv4Header, Ipv4Packet};
 use bellows_wire::ipv6::Ipv6Header;
 use bellows_wire::{EtherType, EthernetHeader, IpProtocol, MacAddr};
@@ -42,9 +42,9 @@ impl Fragmented {
         for (index, (port, mtu)) in PORTS.into_iter().enumerate() {
             let [mac, router] = macs(index + 1);
             let [[v4, v6], [router_v4, router_v6]] = [HOSTS[index], ROUTER[index]];
-            let near = End::new(&hosts[index], "lan", &mac);
+            let near = CableEnd::new(&hosts[index], "lan", &mac);
             let near = near.address(&format!("{v4}/24")).address(&format!("{v6}/64"));
-            let far = End::new(&middle, port, &format!("00:00:5e:00:53:1{}", index + 1));
+            let far = CableEnd::new(&middle, port, &format!("00:00:5e:00:53:1{}", index + 1));
             connect([&near, &far], mtu);
             hosts[index].run(&format!("ip route add default via {router_v4}"));
             hosts[index].run(&format!("ip route add default via {router_v6} dev lan"));

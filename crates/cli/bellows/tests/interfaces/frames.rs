@@ -4,7 +4,7 @@
 use bellows_testkit::eventually;
 use bellows_testkit::frames::{self, Frames};
 use bellows_testkit::netns::capture::Capture;
-use bellows_testkit::netns::{End, Lab, connect};
+use bellows_testkit::netns::{CableEnd, Lab, connect};
 
 use crate::bridge::{Bridge, Layout, Offloads, Port, app, is_missing};
 use crate::support::vhost::Network;
@@ -94,7 +94,7 @@ fn sent_around_mtu(test: &str, port: &str, keys: &str) -> Option<Vec<usize>> {
     }
     let mut lab = Lab::new();
     let [near, far] = ["near", "far"].map(|name| lab.silent_host(name));
-    let ends = [End::new(&near, "lan", "00:00:5e:00:53:01"), End::new(&far, "lan", "00:00:5e:00:53:02")];
+    let ends = [CableEnd::new(&near, "lan", "00:00:5e:00:53:01"), CableEnd::new(&far, "lan", "00:00:5e:00:53:02")];
     // The other end takes longer ones.
     connect([&ends[0], &ends[1]], 9_000);
     near.run("ip link set lan mtu 1500");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellows_testkit::guest::{self, Guest, Setup};
-use bellows_testkit::netns::traffic::{self, Direction, Servers, checksum_errors};
+use bellows_testkit::netns::traffic::{self, StreamDirection, Servers, checksum_errors};
 use bellows_testkit::netns::{Host, Lab};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 
@@ -115,7 +115,7 @@ fn af_xdp_works_in_the_driver_of_a_guest() {
         traffic::fetch(&client, address, &folder, FILE);
     }
     // Each stream is another flow, and flows are spread over the queues.
-    for direction in [Direction::There, Direction::Back] {
+    for direction in [StreamDirection::There, StreamDirection::Back] {
         let rate = traffic::tcp(&client, SERVER, Duration::from_secs(2), direction);
         eprintln!("{test}: TCP {direction:?} {:.1} Mbit/s", rate / 1e6);
     }

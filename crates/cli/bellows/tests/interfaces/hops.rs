@@ -6,7 +6,7 @@
 //! ```
 
 use bellows_testkit::netns::traffic;
-use bellows_testkit::netns::{End, Lab, connect};
+use bellows_testkit::netns::{CableEnd, Lab, connect};
 
 use crate::bridge::is_missing;
 use crate::support::{Running, Sandbox, Signal};
@@ -58,7 +58,7 @@ fn traceroute_sees_each_router_with_its_address() {
         let mut place = 0;
         let [near, far] = ends.map(|(host, name)| {
             place += 1;
-            let end = End::new(host, name, &format!("00:00:5e:00:53:{number}{place}"));
+            let end = CableEnd::new(host, name, &format!("00:00:5e:00:53:{number}{place}"));
             // The routers have their addresses themselves.
             let own = if name == "lan" { LINKS[number][place - 1].into_iter().zip(BITS).collect() } else { Vec::new() };
             own.into_iter().fold(end, |end, (address, bits)| end.address(&format!("{address}/{bits}")))

@@ -9,7 +9,7 @@
 
 use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic::{self, Servers};
-use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect};
 use bellows_testkit::wait::within;
 use serde_json::Value;
 
@@ -42,12 +42,12 @@ impl Hosted {
         let hosts = [client, server];
         for (index, port) in PORTS.into_iter().enumerate() {
             let number = index + 1;
-            let near = End::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
+            let near = CableEnd::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
             let near = HOSTS[index]
                 .iter()
                 .zip([24, 64])
                 .fold(near, |near, (own, bits)| near.address(&format!("{own}/{bits}")));
-            let far = End::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
+            let far = CableEnd::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1500);
             let [v4, v6] = ROUTER[index];
             hosts[index].sh(&format!("ip route add default via {v4}; ip -6 route add default via {v6}"));
@@ -492,7 +492,7 @@ fn an_access_list_permits_denies_and_rejects() {
     ROUTER[0].into_iter().for_each(|router| traffic::wait_for_answer(client, router));
     assert!(!is_answered(client, HOSTS[1][1]), "denied on its way out");
     let servers = Servers::start(server, &hosted.sandbox.path(""));
-    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_secs(1), traffic::Direction::There);
+    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_secs(1), traffic::StreamDirection::There);
     let fetched = netns::run(client.namespace(), &format!("curl -s -m 1 {}", traffic::url(HOSTS[1][0], FILE)));
     assert!(fetched.is_err(), "another port");
     drop(servers);

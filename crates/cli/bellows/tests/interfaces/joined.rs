@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::traffic::{self, Direction, checksum_errors};
+use bellows_testkit::netns::traffic::{self, StreamDirection, checksum_errors};
 
 use crate::bridge::{Bridge, Layout, Offloads, Port, SERVER, SERVER_V6, is_missing};
 use crate::support::Signal;
@@ -40,8 +40,8 @@ fn check(test: &str, left: &str, right: &str) {
         // Frames between processes carry no offloads, so they are done before.
         bridge.fetch(server);
     }
-    let there = traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), Direction::There);
-    let back = traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), Direction::Back);
+    let there = traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), StreamDirection::There);
+    let back = traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), StreamDirection::Back);
     eprintln!("{test}: TCP {:.0} and {:.0} Mbit/s", there / 1e6, back / 1e6);
     assert_eq!([bridge.client(), bridge.server()].map(checksum_errors), [0, 0]);
 

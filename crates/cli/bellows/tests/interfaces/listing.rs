@@ -1,7 +1,7 @@
 //! `bellows show interfaces` has the same keys for the ports of all kinds.
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::{End, Lab, connect};
+use bellows_testkit::netns::{CableEnd, Lab, connect};
 use serde_json::Value;
 
 use crate::bridge::is_missing;
@@ -36,7 +36,7 @@ fn ports_of_all_kinds_are_listed_alike() {
     let mut lab = Lab::new();
     let [middle, other] = ["middle", "other"].map(|name| lab.silent_host(name));
     for (number, name) in ["fast", "raw"].into_iter().enumerate() {
-        let ends = [&middle, &other].map(|host| End::new(host, name, &format!("00:00:5e:00:53:2{number}")));
+        let ends = [&middle, &other].map(|host| CableEnd::new(host, name, &format!("00:00:5e:00:53:2{number}")));
         connect([&ends[0], &ends[1]], 1_500);
     }
     let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::traffic::{self, Direction, Servers};
-use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect};
 use bellows_testkit::skips::is_skipped;
 
 use crate::bridge::{FILE, app, is_missing, write_random};
@@ -31,9 +31,9 @@ impl Routed {
         let hosts = ["client", "server"].map(|name| lab.host(name));
         for (index, port) in ["left", "right"].into_iter().enumerate() {
             let number = index + 1;
-            let near = End::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
+            let near = CableEnd::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
             let near = near.address(&format!("{}/24", HOSTS[index]));
-            let far = End::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
+            let far = CableEnd::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1500);
             hosts[index].run(&format!("ip route add default via {}", ROUTER[index]));
         }
@@ -79,7 +79,7 @@ fn hosts_behind_a_router_reach_one_another() {
     write_random(&routed.sandbox, 5 << 20);
     let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
     traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
-    for direction in [Direction::There, Direction::Back] {
+    for direction in [StreamDirection::There, StreamDirection::Back] {
         traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);
     }
     let udp = traffic::udp(client, HOSTS[1], Duration::from_secs(1), 20, 1000);
@@ -137,7 +137,7 @@ fn senders_are_told_why_packets_do_not_arrive() {
     // The host has learned the path's MTU, and takes it into account.
     assert!(ping(&format!("-M do -s 1372 {}", HOSTS[1])).contains(" 0% packet loss"));
     let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
-    traffic::tcp(&routed.hosts[0], HOSTS[1], Duration::from_secs(1), Direction::There);
+    traffic::tcp(&routed.hosts[0], HOSTS[1], Duration::from_secs(1), StreamDirection::There);
     drop(servers);
     let hop = |ttl: u8| ping(&format!("-t {ttl} {BEHIND}"));
     assert!(hop(1).contains(&format!("From {} ", ROUTER[0])) && hop(2).contains(" 0% packet loss"), "each hop shows");
@@ -267,7 +267,7 @@ fn a_router_forwards_on_two_workers() {
         traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
         ["router/ip4-rewrite", "router/two-ip4-rewrite"].iter().all(|part| packets(part) > 100)
     });
-    for direction in [Direction::There, Direction::Back] {
+    for direction in [StreamDirection::There, StreamDirection::Back] {
         traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);
     }
     drop(servers);

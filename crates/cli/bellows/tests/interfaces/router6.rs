@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::traffic::{self, Direction, Servers};
-use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect};
 use bellows_testkit::wait::within;
 
 use crate::bridge::{FILE, app, counted, is_missing, write_random};
@@ -61,12 +61,12 @@ impl Routed {
         let hosts = ["client", "server"].map(|name| lab.host(name));
         for (index, port) in ["left", "right"].into_iter().enumerate() {
             let number = index + 1;
-            let mut near = End::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
+            let mut near = CableEnd::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
             let addresses = if index == 0 { &["2001:db8:1::2/64"][..] } else { second };
             for address in addresses {
                 near = near.address(address);
             }
-            let far = End::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
+            let far = CableEnd::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1500);
         }
         hosts[0].run(&format!("ip route add default via {}", ROUTER[0]));
@@ -120,7 +120,7 @@ fn hosts_behind_a_router_reach_one_another() {
     write_random(&routed.sandbox, 5 << 20);
     let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
     traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
-    for direction in [Direction::There, Direction::Back] {
+    for direction in [StreamDirection::There, StreamDirection::Back] {
         traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);
     }
     let udp = traffic::udp(client, HOSTS[1], Duration::from_secs(1), 20, 1000);
@@ -153,7 +153,7 @@ fn senders_are_told_why_packets_do_not_arrive() {
     // The host has learned the path's MTU, and takes it into account.
     assert!(routed.ping(&format!("-M do -s 1352 {}", HOSTS[1])).contains(" 0% packet loss"));
     let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
-    traffic::tcp(&routed.hosts[0], HOSTS[1], Duration::from_secs(1), Direction::There);
+    traffic::tcp(&routed.hosts[0], HOSTS[1], Duration::from_secs(1), StreamDirection::There);
     drop(servers);
     let hop = |limit: u8| routed.ping(&format!("-t {limit} 2001:db8:3::5"));
     assert!(hop(1).contains(&format!("From {} ", ROUTER[0])) && hop(2).contains(" 0% packet loss"), "each hop shows");

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use bellows_testkit::netns::interface::Counters;
-use bellows_testkit::netns::traffic::{self, Direction, checksum_errors};
+use bellows_testkit::netns::traffic::{self, StreamDirection, checksum_errors};
 use bellows_testkit::skips::is_left_out;
 use bellows_testkit::soak::is_soaking;
 use bellows_testkit::wait::eventually_without_faults;
@@ -75,7 +75,7 @@ impl Usage {
 
 /// Rates in one direction, by round.
 struct Rates {
-    direction: Direction,
+    direction: StreamDirection,
     rates: Vec<f64>,
 }
 
@@ -128,7 +128,7 @@ fn soak(ports: [Port; 2], offloads: Offloads, time: Duration) {
     let before = bridge.lan_counters();
     let _servers = bridge.serve();
     let pings = [SERVER, SERVER_V6].map(|to| bridge.client().start(&format!("ping -n -q -i 0.01 {to}")));
-    let mut rates = [Direction::There, Direction::Back].map(|direction| Rates { direction, rates: Vec::new() });
+    let mut rates = [StreamDirection::There, StreamDirection::Back].map(|direction| Rates { direction, rates: Vec::new() });
     let start = Instant::now();
     let mut warm = None;
     while start.elapsed() < time || rates[0].rates.len() < WARM_UP + MIN_ROUNDS {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic;
-use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect};
 
 use crate::bridge::{app, counted, is_missing};
 use crate::support::{Running, Sandbox, Signal};
@@ -56,12 +56,12 @@ impl Switched {
         let [switch, client, gateway] = ["switch", "client", "gateway"].map(|name| lab.host(name));
         switch.sh(&format!("ip link add name br0 type bridge\nip link set br0 type bridge {keys}\nip link set br0 up"));
         let at_client =
-            End::new(&client, "lan", "00:00:5e:00:53:02").address("192.0.2.2/24").address("2001:db8:1::2/64");
+            CableEnd::new(&client, "lan", "00:00:5e:00:53:02").address("192.0.2.2/24").address("2001:db8:1::2/64");
         let at_gateway =
-            End::new(&gateway, "lan", "00:00:5e:00:53:09").address("192.0.2.9/24").address("2001:db8:1::9/64");
-        let at_router = End::new(&middle, "left", "00:00:5e:00:53:11");
+            CableEnd::new(&gateway, "lan", "00:00:5e:00:53:09").address("192.0.2.9/24").address("2001:db8:1::9/64");
+        let at_router = CableEnd::new(&middle, "left", "00:00:5e:00:53:11");
         for (number, end) in [at_client, at_gateway, at_router].into_iter().enumerate() {
-            let port = End::new(&switch, &format!("port{number}"), &format!("00:00:5e:00:53:2{number}"));
+            let port = CableEnd::new(&switch, &format!("port{number}"), &format!("00:00:5e:00:53:2{number}"));
             connect([&end, &port], 1500);
             switch.run(&format!("ip link set port{number} master br0"));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellows_testkit::frames;
 use bellows_testkit::netns::capture::Capture;
-use bellows_testkit::netns::traffic::{self, Direction, checksum_errors};
+use bellows_testkit::netns::traffic::{self, StreamDirection, checksum_errors};
 
 use crate::bridge::{Bridge, Layout, Offloads, Port, SERVER, SERVER_V6, app, is_missing, missing};
 
@@ -67,8 +67,8 @@ fn check_streams(bridge: &Bridge, test: &str) {
     let (client, server) = (bridge.client(), bridge.server());
     bridge.fetch(SERVER);
     bridge.fetch(SERVER_V6);
-    let there = traffic::tcp(client, SERVER, STREAM, Direction::There);
-    let back = traffic::tcp(client, SERVER_V6, STREAM, Direction::Back);
+    let there = traffic::tcp(client, SERVER, STREAM, StreamDirection::There);
+    let back = traffic::tcp(client, SERVER_V6, STREAM, StreamDirection::Back);
     let before = bridge.lan_counters();
     let udp = traffic::udp(client, SERVER, STREAM, 20, 1_400);
     let missing = missing(&before, &bridge.lan_counters());

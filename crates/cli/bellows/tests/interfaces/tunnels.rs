@@ -10,8 +10,8 @@ use std::path::Path;
 
 use bellows_testkit::guest::{self, Card, Setup};
 use bellows_testkit::netns::capture::Capture;
-use bellows_testkit::netns::interface::Interface;
-use bellows_testkit::netns::{self, End, Host, Lab, connect, traffic};
+use bellows_testkit::netns::interface::HostInterface;
+use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect, traffic};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 use bellows_testkit::{eventually, frames, programs};
 use bellows_wire::ipv4::Ipv4Header;
@@ -250,10 +250,10 @@ fn vxlan_devices_of_linux_take_what_is_sent_over_both_families() {
     if has_no_vxlan(test, &peer) {
         return;
     }
-    let near_end = End::new(&peer, "lan", "00:00:5e:00:53:01").address("192.0.2.2/24").address("2001:db8::2/64");
-    connect([&near_end, &End::new(&middle, "near", "00:00:5e:00:53:11")], 1600);
-    let far_end = End::new(&far, "lan", "00:00:5e:00:53:02").address("10.0.0.2/24");
-    connect([&far_end, &End::new(&middle, "far", "00:00:5e:00:53:12")], 1500);
+    let near_end = CableEnd::new(&peer, "lan", "00:00:5e:00:53:01").address("192.0.2.2/24").address("2001:db8::2/64");
+    connect([&near_end, &CableEnd::new(&middle, "near", "00:00:5e:00:53:11")], 1600);
+    let far_end = CableEnd::new(&far, "lan", "00:00:5e:00:53:02").address("10.0.0.2/24");
+    connect([&far_end, &CableEnd::new(&middle, "far", "00:00:5e:00:53:12")], 1500);
     let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);
     sandbox.write(NETWORK, VXLAN);
     let running = sandbox.start(&[NETWORK, "--json"]);
@@ -339,8 +339,8 @@ fn marks_of_congestion_come_out_as_with_linux() {
             return;
         }
         let bits = if family == "ip4" { 24 } else { 64 };
-        let end = End::new(&judge, "lan", "00:00:5e:00:53:02").address(&format!("{}/{bits}", ends[1]));
-        connect([&End::new(&near, "lan", "00:00:5e:00:53:01"), &end], 1600);
+        let end = CableEnd::new(&judge, "lan", "00:00:5e:00:53:02").address(&format!("{}/{bits}", ends[1]));
+        connect([&CableEnd::new(&near, "lan", "00:00:5e:00:53:01"), &end], 1600);
         judge.run(&format!("ip link add wire type vxlan id 1 local {} remote {} dstport 4789", ends[1], ends[0]));
         judge.run("ip link set wire up");
         judge.wait_for_addresses();
@@ -376,7 +376,7 @@ fn marks_of_congestion_come_out_as_with_linux() {
             .link("vxlan.site -> out.input");
         sandbox.write(NETWORK, &network.text());
         let running = sandbox.start(&[NETWORK, "--json"]);
-        let wire = Interface::new(&judge, "wire");
+        let wire = HostInterface::new(&judge, "wire");
         let dropped = 2;
         eventually("frames from the device", || wire.counters().rx_packets >= 32 - dropped);
         eventually("frames from vxlan", || {

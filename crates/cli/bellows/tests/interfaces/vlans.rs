@@ -8,8 +8,8 @@ use std::time::Duration;
 use bellows_testkit::frames;
 use bellows_testkit::guest::{self, Card, Guest};
 use bellows_testkit::netns::capture::Capture;
-use bellows_testkit::netns::traffic::{self, Direction, Servers};
-use bellows_testkit::netns::{End, Host, Lab, connect};
+use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::{CableEnd, Host, Lab, connect};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 
 use crate::bridge::{FILE, NETWORK, app, is_missing};
@@ -32,7 +32,7 @@ struct Site {
 /// The two ends of a trunk.
 fn sites(lab: &mut Lab) -> [Site; 2] {
     let middles = ["left", "right"].map(|name| lab.silent_host(name));
-    let trunk = [0, 1].map(|side| End::new(&middles[side], "trunk", &format!("00:00:5e:00:53:2{side}")));
+    let trunk = [0, 1].map(|side| CableEnd::new(&middles[side], "trunk", &format!("00:00:5e:00:53:2{side}")));
     connect([&trunk[0], &trunk[1]], 1504);
     let site = |(side, middle): (usize, Host)| {
         let mut network = Network::default()
@@ -43,9 +43,9 @@ fn sites(lab: &mut Lab) -> [Site; 2] {
         let mut hosts = Vec::new();
         for (number, port) in PORTS.into_iter().enumerate() {
             let host = lab.host(&format!("{}-{port}", ["client", "server"][side]));
-            let near = End::new(&host, "lan", &format!("00:00:5e:00:53:{side}{number}"));
+            let near = CableEnd::new(&host, "lan", &format!("00:00:5e:00:53:{side}{number}"));
             let near = near.address(&format!("{}/24", ADDRESSES[side]));
-            let far = End::new(&middle, port, &format!("00:00:5e:00:53:3{number}"));
+            let far = CableEnd::new(&middle, port, &format!("00:00:5e:00:53:3{number}"));
             connect([&near, &far], 1500);
             hosts.push(host);
             network = network
@@ -95,7 +95,7 @@ fn a_trunk_keeps_vlans_apart() {
     assert_eq!(seen, [None, Some(5), Some(7)].into());
     for (number, client) in clients.hosts.iter().enumerate() {
         traffic::fetch(client, ADDRESSES[1], &servers.sandbox.path(PORTS[number]), FILE);
-        for direction in [Direction::There, Direction::Back] {
+        for direction in [StreamDirection::There, StreamDirection::Back] {
             traffic::tcp(client, ADDRESSES[1], Duration::from_secs(1), direction);
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Shared;
 use crate::support::{Sandbox, Signal, root, signal};
-use bellows_config::{Bench, BenchFiles};
+use bellows_config::{BenchSetup, BenchFiles};
 use bellows_engine::Schedule;
 use bellows_inspect::networks::process_state;
 use bellows_lab::benchmarks;
@@ -645,7 +645,7 @@ fn every_app_is_in_one_table() {
     let found = cases(&report, &["name", "resident"]);
     for entry in registry.entries() {
         let app = entry.name();
-        if let Bench::Unmeasured(_) = entry.bench(&BenchFiles::new("/capture", "/written")) {
+        if let BenchSetup::Unmeasured(_) = entry.bench(&BenchFiles::new("/capture", "/written")) {
             let told = |note: &serde_json::Value| note.as_str().unwrap().contains(&format!("`{app}` is not measured"));
             assert!(report["notes"].as_array().unwrap().iter().any(told), "{report:#}");
             continue;

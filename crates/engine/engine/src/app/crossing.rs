@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqC
 use std::{io, mem};
 
 use bellows_packet::{Packet, Vector};
-use bellows_ring::{Bell, Receiver, Ring, Sender, Side, ring};
+use bellows_ring::{Bell, Receiver, Ring, Sender, WakeSide, ring};
 use bellows_sys::clock;
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 use bellows_wiring::{Port, Ports};
 
 use super::App;
@@ -31,14 +31,14 @@ const CLOSED_NS: u64 = 20_000_000;
 
 /// Wakes a worker.
 pub(crate) struct Alarm {
-    event: Event,
+    event: WakeEvent,
     /// Whether the event has been raised and not cleared.
     raised: AtomicBool,
 }
 
 impl Alarm {
     fn new() -> io::Result<Alarm> {
-        Ok(Alarm { event: Event::new()?, raised: AtomicBool::new(false) })
+        Ok(Alarm { event: WakeEvent::new()?, raised: AtomicBool::new(false) })
     }
 
     /// Clears the event. Look at the ring after that.
@@ -63,13 +63,13 @@ impl Bell for Alarm {
 /// A place of the ring: a vector, or one packet alone, and the mark of either. All is where the receiver looks, so that
 /// it touches nothing else, and a packet that comes alone takes no cache line besides.
 #[derive(Default)]
-struct Place {
+struct CrossingPlace {
     vector: Vector,
     alone: Option<Packet>,
     mark: VectorMark,
 }
 
-impl Place {
+impl CrossingPlace {
     /// The number of packets. Prefetches what the receiver reads next.
     #[inline(always)]
     fn look(&self) -> (usize, VectorMark) {
@@ -121,19 +121,19 @@ impl Place {
     }
 }
 
-type Vectors = Ring<Place, Alarm>;
+type Vectors = Ring<CrossingPlace, Alarm>;
 
 /// What one end watches while it sleeps.
 struct Watch {
     ring: Arc<Vectors>,
     /// The side of this end.
-    side: fn(&Vectors) -> &Side<Alarm>,
+    side: fn(&Vectors) -> &WakeSide<Alarm>,
     /// The word that the other end changes.
     word: fn(&Vectors) -> &AtomicU32,
 }
 
 impl Watch {
-    fn side(&self) -> &Side<Alarm> {
+    fn side(&self) -> &WakeSide<Alarm> {
         (self.side)(&self.ring)
     }
 }
@@ -167,7 +167,7 @@ pub(crate) fn crossing(name: u32, [from, to]: [Option<usize>; 2]) -> io::Result<
 
 /// Moves vectors of packets from a link into the ring.
 pub(crate) struct Outbound {
-    sender: Sender<Place, Alarm>,
+    sender: Sender<CrossingPlace, Alarm>,
     /// The receiver's memory node, if that is another one.
     far: Option<usize>,
     /// Whether a vector waits for a place in the ring.
@@ -263,7 +263,7 @@ impl App for Outbound {
 
 /// Moves vectors of packets from the ring into a link.
 pub(crate) struct Inbound {
-    receiver: Receiver<Place, Alarm>,
+    receiver: Receiver<CrossingPlace, Alarm>,
     /// Whether the slot watches the ring.
     watches: bool,
     /// The position of the link's name in the timeline.
@@ -302,7 +302,7 @@ impl App for Inbound {
             slot.watch(Arc::new(watch), u32::MAX, self.receiver.seen());
         }
         self.receiver.ring().receiver().bell().clear();
-        while let Some((count, mark)) = self.receiver.peek(Place::look) {
+        while let Some((count, mark)) = self.receiver.peek(CrossingPlace::look) {
             if !io.has_room_for(count) || !mark.is_none() && !io.arrive(self.name, mark, count) {
                 break;
             }

@@ -15,7 +15,7 @@ use crate::runtime::node::Node;
 
 /// The entry points of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum EntryPoint {
     Pull,
     Push,
     Tick,
@@ -34,17 +34,17 @@ pub(crate) trait NestedCall: Sync {
     /// Calls the app if it has work, which it checks itself.
     ///
     /// Safety: as for [`Call`].
-    unsafe fn breathe(&self, entry: Entry, node: &Node);
+    unsafe fn breathe(&self, entry: EntryPoint, node: &Node);
 }
 
 struct Caller<A>(PhantomData<fn(A)>);
 
 impl<A: App> NestedCall for Caller<A> {
-    unsafe fn breathe(&self, entry: Entry, node: &Node) {
+    unsafe fn breathe(&self, entry: EntryPoint, node: &Node) {
         let has_work = match entry {
-            Entry::Pull => node.is_ready_to_pull(),
-            Entry::Push => node.has_input(),
-            Entry::Tick => true,
+            EntryPoint::Pull => node.is_ready_to_pull(),
+            EntryPoint::Push => node.has_input(),
+            EntryPoint::Tick => true,
         };
         if has_work {
             // SAFETY: the function was made for A; the rest is the caller's promise.
@@ -53,21 +53,21 @@ impl<A: App> NestedCall for Caller<A> {
     }
 }
 
-fn call_of<A: App>(entry: Entry, lossless: bool) -> Call {
+fn call_of<A: App>(entry: EntryPoint, lossless: bool) -> Call {
     match (entry, lossless) {
-        (Entry::Pull, false) => pull::<A>,
-        (Entry::Push, false) => push::<A>,
-        (Entry::Tick, false) => tick::<A>,
-        (Entry::Pull, true) => pull_lossless::<A>,
-        (Entry::Push, true) => push_lossless::<A>,
-        (Entry::Tick, true) => tick_lossless::<A>,
+        (EntryPoint::Pull, false) => pull::<A>,
+        (EntryPoint::Push, false) => push::<A>,
+        (EntryPoint::Tick, false) => tick::<A>,
+        (EntryPoint::Pull, true) => pull_lossless::<A>,
+        (EntryPoint::Push, true) => push_lossless::<A>,
+        (EntryPoint::Tick, true) => tick_lossless::<A>,
     }
 }
 
 /// An app of any type.
 pub(crate) trait DynApp: Send {
     fn nested_call(&self) -> &'static dyn NestedCall;
-    fn entry(&self, entry: Entry, lossless: bool) -> Call;
+    fn entry(&self, entry: EntryPoint, lossless: bool) -> Call;
     fn type_id(&self) -> TypeId;
     fn type_name(&self) -> &'static str;
     fn slots(&self) -> usize;
@@ -155,7 +155,7 @@ impl<A: App> DynApp for OwnLines<A> {
         &Caller::<A>(PhantomData)
     }
 
-    fn entry(&self, entry: Entry, lossless: bool) -> Call {
+    fn entry(&self, entry: EntryPoint, lossless: bool) -> Call {
         call_of::<A>(entry, lossless)
     }
 

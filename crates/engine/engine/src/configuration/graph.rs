@@ -22,7 +22,7 @@ use crate::network::topology::Topology;
 use crate::panics::catch_panic;
 use crate::runtime::links::{FreeVectors, Link, LinkTable};
 use crate::runtime::node::Node;
-use crate::runtime::slots::Slot;
+use crate::runtime::slots::BreathSlot;
 use crate::runtime::state::ThreadState;
 use crate::settings::Settings;
 
@@ -202,7 +202,7 @@ impl Sketch {
         let table = Fixed::new(LinkTable {
             links: links.iter().map(empty).collect(),
             waiting: links.iter().map(|_| Cell::new(0)).collect(),
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| BreathSlot::default()).collect(),
             slab: Arc::clone(slab),
             position: worker as u32,
         });

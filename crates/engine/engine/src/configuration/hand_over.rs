@@ -7,14 +7,14 @@ use std::sync::Arc;
 use bellows_observe::layout::{account, common, link as counters};
 use bellows_packet::{BufferUse, CAPACITY, Vector};
 
-use super::{Parts, Plan};
+use super::{Parts, ReconfigurationPlan};
 use crate::network::topology::{AppAction, Topology};
 use crate::panics::catch_panic;
 use crate::runtime::links::{FreeVectors, TXDROP, with_drop_reason};
 use crate::runtime::node::Node;
 
 /// Moves kept apps and links from the running configuration to a new one. Returns the number of packets dropped.
-pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &Plan) -> u64 {
+pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &ReconfigurationPlan) -> u64 {
     let surplus: u64 = overfull(old, new, plan).into_iter().map(|crossing| drop_surplus(old, crossing)).sum();
     let dropped = surplus + drop_held(old, plan);
     let (from, to) = (Arc::clone(old.slab()), Arc::clone(new.slab()));
@@ -50,7 +50,7 @@ pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &Plan) -
 }
 
 /// The apps at the ends of links that only one of two configurations has, or that follow each other in another order.
-fn relinked<'a>([old, new]: &'a [Arc<Topology>; 2], plan: &Plan) -> HashSet<&'a str> {
+fn relinked<'a>([old, new]: &'a [Arc<Topology>; 2], plan: &ReconfigurationPlan) -> HashSet<&'a str> {
     let removed = plan.succession.removed_links().map(|link| &old.links[link]);
     let added = new.links.iter().zip(&plan.kept_links).filter_map(|(link, kept)| kept.is_none().then_some(link));
     let mut relinked: HashSet<&str> = removed.chain(added).flat_map(|link| [&*link.from.app, &*link.to.app]).collect();
@@ -192,7 +192,7 @@ fn drop_surplus(old: &mut Parts<'_>, crossing: usize) -> u64 {
 
 /// The kept links that no longer cross workers and hold more packets than fit into one vector, as positions among the
 /// crossings of the old configuration.
-pub(crate) fn overfull(old: &Parts<'_>, new: &Parts<'_>, plan: &Plan) -> Vec<usize> {
+pub(crate) fn overfull(old: &Parts<'_>, new: &Parts<'_>, plan: &ReconfigurationPlan) -> Vec<usize> {
     let kept = plan.kept_links.iter().enumerate().filter_map(|(index, kept)| Some((index, (*kept)?)));
     let crossed = kept.filter(|(index, _)| new.topology().crossing_of(*index).is_none());
     let crossed = crossed.filter(|(_, link)| old.waiting_in(*link).0 > CAPACITY as u64);
@@ -201,7 +201,7 @@ pub(crate) fn overfull(old: &Parts<'_>, new: &Parts<'_>, plan: &Plan) -> Vec<usi
 
 /// Counts packets as dropped that are inside removed apps, or that a replacing app did not take over. Returns their
 /// number.
-fn drop_held(old: &Parts<'_>, plan: &Plan) -> u64 {
+fn drop_held(old: &Parts<'_>, plan: &ReconfigurationPlan) -> u64 {
     let replaced = plan.app_actions.iter().filter_map(|action| match *action {
         AppAction::Replace(app) => Some((app, false)),
         _ => None,

@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use bellows_observe::timeline::Names;
 use bellows_observe::{AppDescription, Directory, LinkDescription, RuntimeDir, Slab};
-use bellows_wiring::{End, WiredApp, links_by_port};
+use bellows_wiring::{LinkEnd, WiredApp, links_by_port};
 
 pub(crate) use self::graph::Graph;
 use self::graph::{Blueprint, Sketch};
 pub(crate) use self::hand_over::{hand_over, overfull};
 pub(crate) use self::parts::Parts;
-pub(crate) use self::plan::Plan;
+pub(crate) use self::plan::ReconfigurationPlan;
 pub(crate) use self::retire::{LateCount, retire};
 use crate::app::crossing::{Inbound, Outbound, crossing};
 use crate::app::erased::{AppBox, DynApp, FailedApp, erase};
@@ -44,7 +44,7 @@ pub(crate) struct Configuration {
     pub(crate) slab: Arc<Slab>,
     /// A graph for each worker.
     pub(crate) graphs: Vec<Graph>,
-    pub(crate) plan: Plan,
+    pub(crate) plan: ReconfigurationPlan,
 }
 
 /// The running configuration and the parameters of a reload; empty at the first start.
@@ -124,7 +124,7 @@ impl Configuration {
         let topology = Arc::new(topology);
         let (graphs, slab) =
             lay_out(&topology, network.apps, &slots, directory, params.generation, runtime_dir, settings, names)?;
-        let plan = Plan::new(app_actions, kept_links, succession);
+        let plan = ReconfigurationPlan::new(app_actions, kept_links, succession);
         Ok(Configuration { topology, slab, graphs, plan })
     }
 }
@@ -144,7 +144,7 @@ fn lay_out(
     let wired: Vec<WiredApp<'_>> = apps.iter().map(AppSpec::wired).collect();
     let wiring = links_by_port(&wired, &topology.links);
     let positions = positions(topology);
-    let app_at = |end: &End| positions.get(&*end.app).copied().unwrap_or_default();
+    let app_at = |end: &LinkEnd| positions.get(&*end.app).copied().unwrap_or_default();
     let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();
     let mut infos: Vec<(AppInfo, usize)> = apps.iter().zip(slots).map(|(app, &slots)| (app.info, slots)).collect();
     let mut apps: Vec<Box<dyn DynApp>> = apps.into_iter().map(|app| app.app).collect();

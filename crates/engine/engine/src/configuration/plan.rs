@@ -15,7 +15,7 @@ use crate::network::topology::AppAction;
 use crate::panics::catch_panic;
 
 /// What a new configuration keeps of the old one, and the statuses of its apps.
-pub(crate) struct Plan {
+pub(crate) struct ReconfigurationPlan {
     pub(crate) app_actions: Vec<AppAction>,
     /// For each link the same link of the old configuration, if there is one.
     pub(crate) kept_links: Vec<Option<usize>>,
@@ -27,10 +27,10 @@ pub(crate) struct Plan {
     started: usize,
 }
 
-impl Plan {
-    pub(super) fn new(app_actions: Vec<AppAction>, kept_links: Vec<Option<usize>>, succession: Succession) -> Plan {
+impl ReconfigurationPlan {
+    pub(super) fn new(app_actions: Vec<AppAction>, kept_links: Vec<Option<usize>>, succession: Succession) -> ReconfigurationPlan {
         let statuses = vec![None; app_actions.len()];
-        Plan { app_actions, kept_links, succession, statuses, started: 0 }
+        ReconfigurationPlan { app_actions, kept_links, succession, statuses, started: 0 }
     }
 
     /// Starts each app that is not kept; `old` provides the apps that are replaced.

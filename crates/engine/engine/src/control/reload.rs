@@ -13,7 +13,7 @@ use bellows_sys::way_out;
 use bellows_wiring::WiringError;
 
 use super::Control;
-use super::shared::{Mailbox, OldConfiguration, Reply, Request, lock};
+use super::shared::{Mailbox, OldConfiguration, Reply, ControlRequest, lock};
 use crate::app::AppError;
 use crate::configuration::{Configuration, Parts, ReloadParams, retire};
 use crate::crew::{Member, WorkerError};
@@ -184,7 +184,7 @@ impl Control {
         loop {
             let (sender, receiver) = channel();
             match &mut *lock(&self.shared.mailbox) {
-                Mailbox::Open(request) => *request = Some(Request { configuration, hired, reply: sender }),
+                Mailbox::Open(request) => *request = Some(ControlRequest { configuration, hired, reply: sender }),
                 Mailbox::Closed => return None,
             }
             self.shared.attention.raise(request::COMMIT);

@@ -42,7 +42,7 @@ pub fn app_at_work() -> Option<String> {
 /// How long the end of a run waits for a reload that is still ending apps.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) struct Request {
+pub(crate) struct ControlRequest {
     pub(crate) configuration: Box<Configuration>,
     /// The threads of workers that the running configuration does not have.
     pub(crate) hired: Vec<Member>,
@@ -83,7 +83,7 @@ pub(super) struct Current {
 }
 
 pub(super) enum Mailbox {
-    Open(Option<Request>),
+    Open(Option<ControlRequest>),
     Closed,
 }
 
@@ -275,7 +275,7 @@ impl Shared {
         map.write(&of_breaths.chain(view.app_code().iter().flat_map(symbols)).collect::<Vec<_>>())
     }
 
-    pub(crate) fn take_request(&self) -> Option<Request> {
+    pub(crate) fn take_request(&self) -> Option<ControlRequest> {
         match &mut *lock(&self.mailbox) {
             Mailbox::Open(request) => request.take(),
             Mailbox::Closed => None,

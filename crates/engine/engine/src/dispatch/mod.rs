@@ -21,11 +21,11 @@ use bellows_observe::listing::{self, Listing};
 
 use self::native::Native;
 use self::sampled::{sampled_pull, sampled_push};
-use crate::app::erased::{AppBox, Call, Entry, NestedCall};
+use crate::app::erased::{AppBox, Call, EntryPoint, NestedCall};
 use crate::network::topology::Topology;
 use crate::runtime::links::LinkTable;
 use crate::runtime::node::Node;
-use crate::runtime::slots::Slot;
+use crate::runtime::slots::BreathSlot;
 use crate::runtime::state::ThreadState;
 use crate::settings::{Schedule, Settings};
 
@@ -58,7 +58,7 @@ impl Layout<'_> {
     /// The pulls of a breath.
     fn pulls(&self, lossless: bool) -> Vec<Step> {
         let step = |&app: &usize| Step {
-            call: self.apps[app].entry(Entry::Pull, lossless),
+            call: self.apps[app].entry(EntryPoint::Pull, lossless),
             app,
             first: self.nodes[app].first_slot,
             count: self.nodes[app].slots,
@@ -69,7 +69,7 @@ impl Layout<'_> {
     /// The pushes of a breath.
     fn pushes(&self, lossless: bool) -> Vec<Step> {
         let step = |&app: &usize| Step {
-            call: self.apps[app].entry(Entry::Push, lossless),
+            call: self.apps[app].entry(EntryPoint::Push, lossless),
             app,
             first: self.input_links[app].start,
             count: self.input_links[app].len(),
@@ -170,8 +170,8 @@ impl Breath {
         }
     }
 
-    fn calls(&self) -> Vec<listing::Call> {
-        let call = |entry: &str, step: &Step, tests: Vec<String>| listing::Call {
+    fn calls(&self) -> Vec<listing::ListedCall> {
+        let call = |entry: &str, step: &Step, tests: Vec<String>| listing::ListedCall {
             entry: entry.to_owned(),
             app: self.app(step),
             function: format!("{}::{entry}", self.types[step.app]),
@@ -247,7 +247,7 @@ impl Breath {
             // SAFETY: the caller's promise.
             Some(native) => unsafe { native.take_sampled(state, table) },
             None => self.walk(state, nodes, table, |node, call, entry| {
-                let sampled = if entry == Entry::Pull { sampled_pull } else { sampled_push };
+                let sampled = if entry == EntryPoint::Pull { sampled_pull } else { sampled_push };
                 // SAFETY: walk() passes each call with the node of its app; the rest is the caller's promise.
                 unsafe { sampled(node, call) }
             }),
@@ -263,11 +263,11 @@ impl Breath {
 
     /// Visits one breath's calls, each with the node of its app.
     #[inline(always)]
-    fn walk(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable, mut call: impl FnMut(&Node, Call, Entry)) {
+    fn walk(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable, mut call: impl FnMut(&Node, Call, EntryPoint)) {
         let slots = &table.slots;
         for step in &self.pulls {
-            if step.count == 0 || slots[step.first..][..step.count].iter().any(Slot::is_ready) {
-                call(&nodes[step.app], step.call, Entry::Pull);
+            if step.count == 0 || slots[step.first..][..step.count].iter().any(BreathSlot::is_ready) {
+                call(&nodes[step.app], step.call, EntryPoint::Pull);
             }
         }
         if state.failures.get() > 0 {
@@ -279,11 +279,11 @@ impl Breath {
     }
 
     #[inline(always)]
-    fn walk_pushes(&self, nodes: &[Node], table: &LinkTable, call: &mut impl FnMut(&Node, Call, Entry)) {
+    fn walk_pushes(&self, nodes: &[Node], table: &LinkTable, call: &mut impl FnMut(&Node, Call, EntryPoint)) {
         let waiting = &table.waiting;
         for step in &self.pushes {
             if waiting[step.first..][..step.count].iter().any(|waiting| waiting.get() > 0) {
-                call(&nodes[step.app], step.call, Entry::Push);
+                call(&nodes[step.app], step.call, EntryPoint::Push);
             }
         }
     }
@@ -305,7 +305,7 @@ impl Breath {
     unsafe fn nested(&self, state: &ThreadState, nodes: &[Node]) {
         for step in &self.pulls {
             // SAFETY: node and app belong together; the rest is the caller's promise.
-            unsafe { self.nested[step.app].breathe(Entry::Pull, &nodes[step.app]) }
+            unsafe { self.nested[step.app].breathe(EntryPoint::Pull, &nodes[step.app]) }
         }
         if state.failures.get() > 0 {
             state.pushes_pending.set(true);
@@ -313,7 +313,7 @@ impl Breath {
         }
         for step in &self.pushes {
             // SAFETY: as above.
-            unsafe { self.nested[step.app].breathe(Entry::Push, &nodes[step.app]) }
+            unsafe { self.nested[step.app].breathe(EntryPoint::Push, &nodes[step.app]) }
         }
         state.end_breath();
     }

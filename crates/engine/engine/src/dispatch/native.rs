@@ -36,7 +36,7 @@ use super::sampled::{SampledCall, sampled_pull, sampled_push};
 use super::{CodeSection, Layout, Step};
 use crate::runtime::links::LinkTable;
 use crate::runtime::node::Node;
-use crate::runtime::slots::Slot;
+use crate::runtime::slots::BreathSlot;
 use crate::runtime::state::ThreadState;
 
 /// Takes breaths; returns how many of `breaths` are left.
@@ -46,7 +46,7 @@ use crate::runtime::state::ThreadState;
 type BreathFn = unsafe extern "sysv64" fn(
     state: *const ThreadState,
     words: *const std::cell::Cell<u32>,
-    slots: *const Slot,
+    slots: *const BreathSlot,
     attention: *const AtomicU32,
     breaths: u64,
 ) -> u64;
@@ -56,12 +56,12 @@ const SAMPLED: [(SampledCall, &str); 2] = [(sampled_pull, "sampled_pull"), (samp
 
 /// A section of the code, and the body that it belongs to.
 #[derive(Clone, Copy)]
-struct Part {
+struct CodePart {
     section: CodeSection,
     is_sampled: bool,
 }
 
-impl Part {
+impl CodePart {
     fn label(&self, name: impl Fn(CodeSection) -> String) -> String {
         let kind = if self.is_sampled { "sampled " } else { "" };
         format!("{kind}{}", name(self.section))
@@ -73,7 +73,7 @@ pub(crate) struct Native {
     code: Code,
     /// Offset of the sampled body.
     sampled: usize,
-    marks: Vec<Mark<Part>>,
+    marks: Vec<Mark<CodePart>>,
     assembling: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Native {
         let capacity = 2 * (512 + 96 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
         let draft = Draft::near(low..=high, capacity).map_err(|refused| refused.to_string())?;
         let cannot = |error: Box<dyn Error>| format!("the breath cannot be assembled: {error}");
-        let mut writer = Writer::new(draft.address(), layout.nodes);
+        let mut writer = BodyWriter::new(draft.address(), layout.nodes);
         writer.body(pulls, pushes, None).map_err(cannot)?;
         let sampled = writer.code.position();
         writer.body(pulls, pushes, Some(SAMPLED.map(|(function, _)| function))).map_err(cannot)?;
@@ -146,7 +146,7 @@ impl Native {
     /// The sections of the code, for `perf`, with names from `name`.
     pub(crate) fn symbols(&self, name: impl Fn(CodeSection) -> String) -> Vec<Symbol> {
         let ends = self.marks.iter().skip(1).map(|mark| mark.offset).chain([self.code.bytes().len()]);
-        let symbol = |(mark, end): (&Mark<Part>, usize)| Symbol {
+        let symbol = |(mark, end): (&Mark<CodePart>, usize)| Symbol {
             start: self.code.address() + mark.offset,
             size: end - mark.offset,
             name: format!("breath: {}", mark.part.label(&name)),
@@ -175,8 +175,8 @@ impl Native {
 }
 
 /// Writes the two bodies.
-struct Writer<'a> {
-    code: Assembler<Part>,
+struct BodyWriter<'a> {
+    code: Assembler<CodePart>,
     nodes: &'a [Node],
     is_sampled: bool,
 }
@@ -204,13 +204,13 @@ const JUMP_ALIGN: usize = 32;
 /// The callee-saved registers.
 const CALLEE_SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
 
-impl<'a> Writer<'a> {
-    fn new(address: usize, nodes: &'a [Node]) -> Writer<'a> {
-        Writer { code: Assembler::new(address), nodes, is_sampled: false }
+impl<'a> BodyWriter<'a> {
+    fn new(address: usize, nodes: &'a [Node]) -> BodyWriter<'a> {
+        BodyWriter { code: Assembler::new(address), nodes, is_sampled: false }
     }
 
     fn mark(&mut self, section: CodeSection) {
-        self.code.mark(Part { section, is_sampled: self.is_sampled });
+        self.code.mark(CodePart { section, is_sampled: self.is_sampled });
     }
 
     fn body(&mut self, pulls: &[Step], pushes: &[Step], sampled: Option<[SampledCall; 2]>) -> Written {

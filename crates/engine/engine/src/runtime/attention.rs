@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use bellows_ring::Bell;
 use bellows_ring::requests::Requests;
 use bellows_ring::verdicts::{Announced, Published, Verdict};
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 
 /// The requests, as bits.
 pub(crate) mod request {
@@ -27,7 +27,7 @@ pub(crate) mod request {
 }
 
 /// The event that the thread sleeps on.
-struct Wake(Event);
+struct Wake(WakeEvent);
 
 impl Bell for Wake {
     fn ring(&self) {
@@ -49,7 +49,7 @@ pub(crate) struct Attention {
 impl Attention {
     pub(crate) fn new() -> io::Result<Attention> {
         Ok(Attention {
-            requests: Requests::new(Wake(Event::new()?)),
+            requests: Requests::new(Wake(WakeEvent::new()?)),
             published: Published::default(),
             announced: Announced::default(),
             has_failures: AtomicBool::new(false),

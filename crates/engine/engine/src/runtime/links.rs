@@ -10,7 +10,7 @@ use bellows_observe::{Slab, WorkerEntry};
 use bellows_packet::{Packet, Vector, VectorMemory, attribute_drops, free_all, marked_events};
 use bellows_watch::Network;
 
-use super::slots::Slot;
+use super::slots::BreathSlot;
 
 /// Drop reason for a full link; other reasons are positions in the app's drop counters.
 pub(crate) const TXDROP: u32 = u32::MAX;
@@ -70,7 +70,7 @@ pub(crate) struct LinkTable {
     pub(crate) links: Fixed<[Link]>,
     /// The number of packets in each link: in one array, so that many can be tested at once.
     pub(crate) waiting: Fixed<[Cell<u32>]>,
-    pub(crate) slots: Fixed<[Slot]>,
+    pub(crate) slots: Fixed<[BreathSlot]>,
     pub(crate) slab: Arc<Slab>,
     /// The position of the worker. Not its entry in the directory, with which the table would not fit into a cache line.
     pub(crate) position: u32,

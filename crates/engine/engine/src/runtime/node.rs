@@ -10,7 +10,7 @@ use bellows_packet::{BufferUse, CAPACITY, buffer_use};
 use bellows_wiring::OPEN;
 
 use super::links::{Link, LinkTable};
-use super::slots::Slot;
+use super::slots::BreathSlot;
 use super::state::ThreadState;
 use crate::panics;
 
@@ -170,7 +170,7 @@ impl Node {
         unsafe { self.doing.as_ref() }
     }
 
-    pub(crate) fn slots<'a>(&self, table: &'a LinkTable) -> &'a [Slot] {
+    pub(crate) fn slots<'a>(&self, table: &'a LinkTable) -> &'a [BreathSlot] {
         &table.slots[self.first_slot..][..self.slots]
     }
 
@@ -184,7 +184,7 @@ impl Node {
     /// Whether to pull the app: it has no slots, or one of them is ready.
     #[inline(always)]
     pub(crate) fn is_ready_to_pull(&self) -> bool {
-        self.slots == 0 || self.slots(self.links()).iter().any(Slot::is_ready)
+        self.slots == 0 || self.slots(self.links()).iter().any(BreathSlot::is_ready)
     }
 
     /// The number of packets that the app may take so that everything it makes of them fits on every output.

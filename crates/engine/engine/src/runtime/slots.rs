@@ -112,7 +112,7 @@ static NOTHING: AtomicU32 = AtomicU32::new(0);
 ///
 /// Invariant: the pointer points at [`NOTHING`] or at the word of the value that `watched` keeps alive.
 #[repr(C)]
-pub(crate) struct Slot {
+pub(crate) struct BreathSlot {
     pub(crate) pointer: Cell<*const AtomicU32>,
     pub(crate) mask: Cell<u32>,
     pub(crate) value: Cell<u32>,
@@ -121,7 +121,7 @@ pub(crate) struct Slot {
 
 // SAFETY: the pointer points at an atomic that any thread may read: a static one, or one inside a value that is Sync
 // and moves with the slot.
-unsafe impl Send for Slot {}
+unsafe impl Send for BreathSlot {}
 
 /// How a slot wakes a sleeping engine. The variant that demands most is last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,9 +134,9 @@ pub(crate) enum WakeSource {
     Polling,
 }
 
-impl Default for Slot {
-    fn default() -> Slot {
-        let slot = Slot {
+impl Default for BreathSlot {
+    fn default() -> BreathSlot {
+        let slot = BreathSlot {
             pointer: Cell::new(&raw const NOTHING),
             mask: Cell::new(0),
             value: Cell::new(0),
@@ -147,7 +147,7 @@ impl Default for Slot {
     }
 }
 
-impl Slot {
+impl BreathSlot {
     fn set(&self, pointer: *const AtomicU32, mask: u32, value: u32) {
         self.pointer.set(pointer);
         self.mask.set(mask);
@@ -202,7 +202,7 @@ impl Slot {
     }
 
     /// Moves the state of another slot into this one.
-    pub(crate) fn take_over(&self, other: &Slot) {
+    pub(crate) fn take_over(&self, other: &BreathSlot) {
         self.set(other.pointer.get(), other.mask.get(), other.value.get());
         self.watched.replace(other.watched.take());
         other.never();
@@ -249,7 +249,7 @@ impl WatchedDescriptors {
 ///
 /// An app with slots is pulled only in breaths in which one of them is ready. A new slot is always ready. A setting
 /// holds until the app changes it.
-pub struct SlotHandle<'a>(pub(crate) &'a Slot);
+pub struct SlotHandle<'a>(pub(crate) &'a BreathSlot);
 
 impl SlotHandle<'_> {
     /// Pulls in every breath.
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_ready_while_the_masked_word_differs_from_what_was_seen() {
-        let slot = Slot::default();
+        let slot = BreathSlot::default();
         assert!(slot.is_ready(), "at first");
         let ring = Arc::new(Ring(AtomicU32::new(0xabcd_0005)));
         SlotHandle(&slot).watch(Arc::clone(&ring), 0xffff, 5);
@@ -318,12 +318,12 @@ mod tests {
 
     #[test]
     fn a_watched_value_lives_as_long_as_its_slot_watches_it() {
-        let slot = Slot::default();
+        let slot = BreathSlot::default();
         let ring = Arc::new(Ring(AtomicU32::new(0)));
         let memory = Arc::downgrade(&ring);
         SlotHandle(&slot).watch(ring, 1, 0);
         assert!(memory.upgrade().is_some());
-        let other = Slot::default();
+        let other = BreathSlot::default();
         other.take_over(&slot);
         assert!(memory.upgrade().is_some() && slot.wake_source() == WakeSource::Nothing);
         other.never();
@@ -345,7 +345,7 @@ mod tests {
         }
 
         let device = Arc::new(Device(Ring(AtomicU32::new(7)), std::fs::File::open("/dev/null").unwrap()));
-        let slot = Slot::default();
+        let slot = BreathSlot::default();
         SlotHandle(&slot).watch(Arc::clone(&device), u32::MAX, 7);
         assert_eq!(slot.wake_source(), WakeSource::Descriptor);
         device.0.0.store(8, Relaxed);
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_without_a_word_is_pulled_while_awake_and_watched_while_asleep() {
-        let slot = Slot::default();
+        let slot = BreathSlot::default();
         SlotHandle(&slot).watch(Arc::new(std::fs::File::open("/dev/null").unwrap()), 0, 0);
         assert!(slot.is_ready() && slot.wake_source() == WakeSource::Descriptor);
         assert!(slot.watched_descriptors().is_some_and(|watched| watched.descriptors().len() == 1));

@@ -28,7 +28,7 @@ use bellows_ring::verdicts::Verdict;
 use bellows_shared::{Reader, Readers};
 use bellows_sys::clock;
 
-use crate::app::erased::Entry;
+use crate::app::erased::EntryPoint;
 use crate::configuration::Graph;
 use crate::dispatch::sampled::sampled_tick;
 use crate::runtime::attention::{Attention, request};
@@ -324,7 +324,7 @@ impl Worker {
         for (node, app) in nodes.iter().zip(apps) {
             if node.deadline.get() <= now {
                 node.deadline.set(u64::MAX);
-                let call = app.entry(Entry::Tick, self.settings.lossless);
+                let call = app.entry(EntryPoint::Tick, self.settings.lossless);
                 // SAFETY: the call is made for the app of this node, to which nothing else refers now.
                 unsafe { if is_sampled { sampled_tick(node, call) } else { call(node) } };
             }

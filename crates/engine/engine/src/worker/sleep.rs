@@ -8,9 +8,9 @@ use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
 use super::Worker;
-use crate::app::erased::Entry;
+use crate::app::erased::EntryPoint;
 use crate::dispatch::sampled::sampled_pull;
-use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptors};
+use crate::runtime::slots::{BreathSlot, WakeSource, WatchedDescriptors};
 
 /// The engine polls for a deadline closer than this, in nanoseconds: about what falling asleep and waking up costs.
 const MIN_SLEEP_NS: u64 = 60_000;
@@ -61,7 +61,7 @@ impl Worker {
         // packets without a descriptor. A slot that can only be polled is polled even if its app wants a tick.
         let answers: Vec<_> = answers.into_iter().map(|(app, answer)| (&nodes[app], answer)).collect();
         let must_be_polled = answers.iter().any(|&(node, (pulls, holds))| {
-            let wake_source = node.slots(table).iter().map(Slot::wake_source).max();
+            let wake_source = node.slots(table).iter().map(BreathSlot::wake_source).max();
             let has_work = node.has_input()
                 || pulls && wake_source.is_none()
                 || holds && wake_source != Some(WakeSource::Descriptor);
@@ -141,7 +141,7 @@ impl Worker {
         self.state.snapshot_buffer_use();
         let is_sampled = self.begin_sampled();
         for &app in apps {
-            let call = self.graph.apps[app].entry(Entry::Pull, self.settings.lossless);
+            let call = self.graph.apps[app].entry(EntryPoint::Pull, self.settings.lossless);
             let node = &self.graph.nodes[app];
             // SAFETY: the call is made for the app of this node, to which nothing else refers now.
             unsafe { if is_sampled { sampled_pull(node, call) } else { call(node) } };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bellows_events::{Content, Part};
+use bellows_events::{Content, ContentFile};
 use bellows_sys::untrusted::UntrustedDir;
 
 use super::post_mortems::parse;
@@ -99,22 +99,22 @@ impl EventFiles {
 
     /// What tells these files from all others.
     pub fn place(&self) -> PathBuf {
-        self.path(Part::Current)
+        self.path(ContentFile::Current)
     }
 
     /// The path of a file, for its writer.
-    pub fn path(&self, part: Part) -> PathBuf {
+    pub fn path(&self, part: ContentFile) -> PathBuf {
         self.folder.join(self.file(part))
     }
 
-    fn file(&self, part: Part) -> String {
+    fn file(&self, part: ContentFile) -> String {
         match part {
-            Part::Current => self.bare_name.clone(),
-            Part::Older => format!("{}@1", self.bare_name),
+            ContentFile::Current => self.bare_name.clone(),
+            ContentFile::Older => format!("{}@1", self.bare_name),
         }
     }
 
-    fn open(&self, part: Part) -> io::Result<File> {
+    fn open(&self, part: ContentFile) -> io::Result<File> {
         match &self.foreign {
             Some((folder, _)) => folder.file(Path::new(&self.file(part))),
             None => File::open(self.path(part)),
@@ -131,7 +131,7 @@ impl EventFiles {
             };
             Some((metadata.ino(), metadata.len(), metadata.modified().ok()))
         };
-        EventStamp([Part::Older, Part::Current].map(stamp))
+        EventStamp([ContentFile::Older, ContentFile::Current].map(stamp))
     }
 
     /// The content of both files.

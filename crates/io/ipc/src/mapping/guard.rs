@@ -14,12 +14,12 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use bellows_sys::signal::Chain;
+use bellows_sys::signal::HandlerChain;
 
 /// Maximum number of mappings that can be guarded at the same time.
 const CAPACITY: usize = 4096;
 
-static TABLE: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
+static TABLE: [RangeEntry; CAPACITY] = [const { RangeEntry::new() }; CAPACITY];
 
 /// Number of entries that have ever been used: the handler searches no further.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -31,11 +31,11 @@ static HOLES: AtomicU32 = AtomicU32::new(0);
 static WRITERS: Mutex<()> = Mutex::new(());
 
 // SAFETY: the handler reads and writes atomics of the table, makes raw system calls, and passes the signal on.
-static HANDLER: Chain = unsafe { Chain::new(libc::SIGBUS, on_sigbus) };
+static HANDLER: HandlerChain = unsafe { HandlerChain::new(libc::SIGBUS, on_sigbus) };
 
 /// One range. It changes only while `version` is odd. A reader that sees an odd version, or a different one afterwards,
 /// has read a range that is being added or removed, which cannot be the one that its own thread accesses.
-struct Entry {
+struct RangeEntry {
     version: AtomicU32,
     broken: AtomicBool,
     start: AtomicUsize,
@@ -43,9 +43,9 @@ struct Entry {
     page: AtomicUsize,
 }
 
-impl Entry {
-    const fn new() -> Entry {
-        Entry {
+impl RangeEntry {
+    const fn new() -> RangeEntry {
+        RangeEntry {
             version: AtomicU32::new(0),
             broken: AtomicBool::new(false),
             start: AtomicUsize::new(0),
@@ -83,9 +83,9 @@ impl Entry {
 
 /// An entry of the table, kept as long as the mapping exists.
 #[derive(Debug)]
-pub(super) struct Guard(&'static Entry);
+pub(super) struct Guard(&'static RangeEntry);
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for RangeEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:#x}..{:#x}", self.start.load(Relaxed), self.end.load(Relaxed))
     }
@@ -102,7 +102,7 @@ impl Guard {
     pub(super) fn new(start: usize, length: usize, page: usize) -> io::Result<Guard> {
         let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
         HANDLER.install()?;
-        let index = TABLE.iter().position(Entry::is_free);
+        let index = TABLE.iter().position(RangeEntry::is_free);
         let index =
             index.ok_or_else(|| io::Error::other(format!("there are {CAPACITY} mappings, which is the maximum")))?;
         TABLE[index].set(start, start + length, page);

@@ -319,7 +319,7 @@ impl Program {
     ///
     /// # Errors
     /// See [`AttachError`].
-    pub fn attach(&self, interface: u32, mode: Mode) -> Result<Link, AttachError> {
+    pub fn attach(&self, interface: u32, mode: Mode) -> Result<BpfLink, AttachError> {
         #[repr(C)]
         struct Attributes {
             program: u32,
@@ -331,7 +331,7 @@ impl Program {
             Attributes { program: number(&self.descriptor), interface, attach_type: ATTACH_XDP, flags: mode.flag() };
         // SAFETY: the attributes are those of this command and contain no address.
         match unsafe { open(command::LINK_CREATE, &mut attributes) } {
-            Ok(descriptor) => Ok(Link { descriptor }),
+            Ok(descriptor) => Ok(BpfLink { descriptor }),
             Err(error) => Err(AttachError::new(error)),
         }
     }
@@ -441,7 +441,7 @@ impl AttachError {
 ///
 /// If the interface is deleted, the link is of no more use: a new interface of the same name needs a new one.
 #[derive(Debug)]
-pub struct Link {
+pub struct BpfLink {
     #[expect(dead_code, reason = "closing it detaches the program")]
     descriptor: OwnedFd,
 }

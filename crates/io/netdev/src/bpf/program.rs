@@ -107,7 +107,7 @@ pub(super) fn assemble(
     let matches = || filter.pass.iter().chain(redirected);
     let reads_destination = matches().any(|wanted| matches!(wanted, Match::Destination(_)));
     let depth = matches().map(depth).max().unwrap_or(Depth::Nothing);
-    Reader { assembler: &mut assembler, depth, reads_destination }.read();
+    FieldReader { assembler: &mut assembler, depth, reads_destination }.read();
     let [to_kernel, to_socket] = [(); 2].map(|()| assembler.label());
     filter.pass.iter().for_each(|wanted| jump_on_match(&mut assembler, wanted, to_kernel));
     redirected.iter().for_each(|wanted| jump_on_match(&mut assembler, wanted, to_socket));
@@ -125,13 +125,13 @@ fn pass(assembler: &mut Assembler) {
 }
 
 /// Writes the instructions that read the fields of a frame.
-struct Reader<'a> {
+struct FieldReader<'a> {
     assembler: &'a mut Assembler,
     depth: Depth,
     reads_destination: bool,
 }
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn read(&mut self) {
         let done = self.assembler.label();
         let fields = [

@@ -19,23 +19,23 @@ pub(super) struct Position {
 
 /// How slots are laid out in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct SlotLayout {
     pub(super) slot_length: usize,
     pub(super) block_length: usize,
     pub(super) slots_per_block: usize,
     pub(super) blocks: usize,
 }
 
-impl Layout {
+impl SlotLayout {
     /// A layout with at least so many slots for frames of this length. `None` if it is too large.
-    pub(super) fn new(slots: usize, frame_length: usize) -> Option<Layout> {
+    pub(super) fn new(slots: usize, frame_length: usize) -> Option<SlotLayout> {
         let lines = frame_length.checked_add(FRAME_OFFSET)?.div_ceil(LINE) | 1;
         let slot_length = lines.checked_mul(LINE)?;
         let page = bellows_sys::code::page_size();
         let block_length = slot_length.max(BLOCK).checked_next_multiple_of(page)?;
         let slots_per_block = block_length / slot_length;
         let blocks = slots.max(1).div_ceil(slots_per_block);
-        let layout = Layout { slot_length, block_length, slots_per_block, blocks };
+        let layout = SlotLayout { slot_length, block_length, slots_per_block, blocks };
         let length = block_length.checked_mul(blocks)?;
         (i32::try_from(length).is_ok() && i32::try_from(layout.slots()).is_ok()).then_some(layout)
     }
@@ -74,7 +74,7 @@ mod tests {
         /// Slots do not overlap, lie in the ring, and are all met on a way around it.
         #[test]
         fn slots_follow_one_another_around_the_ring(slots in 1usize..3000, frame_length in 1usize..100_000) {
-            let layout = Layout::new(slots, frame_length).unwrap();
+            let layout = SlotLayout::new(slots, frame_length).unwrap();
             prop_assert!(layout.slots() >= slots && layout.slots() < slots + layout.slots_per_block);
             prop_assert!(layout.slot_length >= frame_length + FRAME_OFFSET && layout.slot_length.is_multiple_of(LINE));
             let (mut position, mut end) = (Position::default(), 0);

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{PACKET_VERSION, SOL_PACKET, c_int, sockaddr_ll, socklen_t};
 
-use self::layout::Layout;
+use self::layout::SlotLayout;
 use self::receiver::RECEIVE_BUFFER;
 use self::sender::SEND_BUFFER;
 use crate::PortOpenError;
@@ -134,8 +134,8 @@ fn choose_ring_version(socket: &OwnedFd) -> Result<(), PortOpenError> {
 }
 
 /// Makes a ring: `PACKET_RX_RING` or `PACKET_TX_RING`.
-fn make_ring(socket: &OwnedFd, kind: c_int, layout: Layout) -> io::Result<()> {
-    let Layout { slot_length, block_length, blocks, .. } = layout;
+fn make_ring(socket: &OwnedFd, kind: c_int, layout: SlotLayout) -> io::Result<()> {
+    let SlotLayout { slot_length, block_length, blocks, .. } = layout;
     // `struct tpacket_req`: sizes and numbers of blocks and slots. The layout has checked that these are below 2^31.
     let request = [block_length, blocks, slot_length, layout.slots()].map(|number| number as u32);
     set(socket, SOL_PACKET, kind, &request)

@@ -26,7 +26,7 @@ use rustix::net::sockopt::{
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::fanout::Fanout;
-use super::layout::{FRAME_OFFSET, LINE, Layout, Position};
+use super::layout::{FRAME_OFFSET, LINE, SlotLayout, Position};
 use super::{
     ALL_PROTOCOLS, USUAL, bind, bound_interface, choose_ring_version, get, make_promiscuous, make_ring, open, set,
     set_flag,
@@ -160,7 +160,7 @@ const _: () = assert!(size_of::<tpacket2_hdr>() == 32 && size_of::<SlotHeader>()
 pub struct Receiver {
     /// The socket, the ring, and the offset of the next frame's slot.
     next: Arc<NextFrame>,
-    layout: Layout,
+    layout: SlotLayout,
     /// The slot of the next frame, and the one to prefetch then.
     position: Position,
     ahead: Position,
@@ -236,7 +236,7 @@ impl Receiver {
     /// `EPERM` without `CAP_NET_RAW`; `ENODEV` if there is no such interface; `ENOMEM` and `EINVAL` for an impossible
     /// ring; `EINVAL` and `ENOSPC` for a fanout group of another mode, or one that is full.
     pub fn open(interface: u32, options: &ReceiverOptions) -> Result<Receiver, PortOpenError> {
-        let layout = Layout::new(options.slots, options.frame_length).ok_or(io::ErrorKind::InvalidInput);
+        let layout = SlotLayout::new(options.slots, options.frame_length).ok_or(io::ErrorKind::InvalidInput);
         let layout = layout.map_err(PortOpenError::at("lay out the ring", "choose fewer slots"))?;
         let socket = open()?;
         configure(&socket, layout, options)?;
@@ -414,7 +414,7 @@ impl Receiver {
 }
 
 /// Sets the options that must be set before the ring exists, and makes the ring.
-fn configure(socket: &OwnedFd, layout: Layout, options: &ReceiverOptions) -> Result<(), PortOpenError> {
+fn configure(socket: &OwnedFd, layout: SlotLayout, options: &ReceiverOptions) -> Result<(), PortOpenError> {
     choose_ring_version(socket)?;
     if options.virtio_header {
         let error = PortOpenError::at("put a virtio-net header in front of frames", USUAL);

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, PACKET_TX_RING, PACKET_VNET_HDR};
 use rustix::io::Errno;
 
-use super::layout::{FRAME_OFFSET, Layout, Position};
+use super::layout::{FRAME_OFFSET, SlotLayout, Position};
 use super::{USUAL, choose_ring_version, make_ring, set_flag};
 use crate::PortOpenError;
 use crate::messages::{VIRTIO_HEADER, last_error};
@@ -47,7 +47,7 @@ const HEADER_LENGTH: std::ops::Range<usize> = 2..4;
 pub(super) struct TransmitRing {
     pub(super) socket: OwnedFd,
     ring: RingMapping,
-    layout: Layout,
+    layout: SlotLayout,
     /// The slot of the next frame. The kernel looks for its next frame there, too.
     position: Position,
     /// The longest frame for a slot.
@@ -62,7 +62,7 @@ impl TransmitRing {
     pub(super) fn new(socket: OwnedFd, frame_length: usize) -> Result<TransmitRing, PortOpenError> {
         let frame_length = frame_length.min(u16::MAX.into());
         let advice = "choose a smaller MTU";
-        let layout = Layout::new(SLOTS, frame_length).ok_or(io::ErrorKind::InvalidInput);
+        let layout = SlotLayout::new(SLOTS, frame_length).ok_or(io::ErrorKind::InvalidInput);
         let layout = layout.map_err(PortOpenError::at("lay out the ring", advice))?;
         choose_ring_version(&socket)?;
         let error = PortOpenError::at("put a virtio-net header in front of frames", USUAL);

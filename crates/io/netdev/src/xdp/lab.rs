@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::{BindOptions, CopyMode, Kick, MORE, Memory, RingSizes, Rings, Socket, position};
-use crate::bpf::{AttachError, Filter, Link, Mode, Program, SocketMap};
+use crate::bpf::{AttachError, Filter, BpfLink, Mode, Program, SocketMap};
 use bellows_sys::memory::{HUGE_PAGE, Reservation};
 use bellows_sys::wake::sleep_until_readable;
 
@@ -144,7 +144,7 @@ impl Setup {
 }
 
 /// A socket with registered memory, not bound.
-pub struct Port {
+pub struct LabPort {
     pub socket: Socket,
     pub rings: Rings,
     pub setup: Setup,
@@ -154,11 +154,11 @@ pub struct Port {
     next: u64,
 }
 
-impl Port {
-    pub fn new(setup: Setup) -> Port {
+impl LabPort {
+    pub fn new(setup: Setup) -> LabPort {
         let area = Reservation::new(HUGE_PAGE).unwrap();
         let (socket, rings) = Socket::new(RINGS).unwrap();
-        let port = Port { socket, rings, setup, memory: area.start(), length: area.length() as u64, next: 0 };
+        let port = LabPort { socket, rings, setup, memory: area.start(), length: area.length() as u64, next: 0 };
         // SAFETY: the area is mapped until the process ends, and only the port's methods access it: chunks that they
         // push to the rings, by pointers, when the kernel has given them back or before.
         unsafe { port.socket.register_memory(&setup.memory(&area)) }.unwrap();
@@ -166,11 +166,11 @@ impl Port {
     }
 
     /// A socket that will share the memory of this one.
-    pub fn sharing(&self) -> Port {
+    pub fn sharing(&self) -> LabPort {
         let (socket, rings) = Socket::new(RINGS).unwrap();
         // The upper half of the chunks.
         let next = self.length / self.setup.stride / 2;
-        Port { socket, rings, next, ..*self }
+        LabPort { socket, rings, next, ..*self }
     }
 
     /// Binds the socket to queue 0 as its setup says, as soon as another one has left it.
@@ -184,8 +184,8 @@ impl Port {
     }
 
     /// A new port, bound to an interface whose frames come to it.
-    pub fn open(interface: u32, setup: Setup) -> (Port, Attached) {
-        let port = Port::new(setup);
+    pub fn open(interface: u32, setup: Setup) -> (LabPort, Attached) {
+        let port = LabPort::new(setup);
         port.bind(interface);
         let attached = port.attach(interface).unwrap();
         (port, attached)
@@ -296,7 +296,7 @@ impl Port {
 
 /// The program of an interface, until it is dropped.
 pub struct Attached {
-    _link: Link,
+    _link: BpfLink,
     _map: SocketMap,
 }
 

@@ -29,7 +29,7 @@ pub const METADATA: u32 = 1 << 1;
 
 /// A ring, with entries of one type.
 #[derive(Debug)]
-struct Ring<Entry> {
+struct XdpRing<Entry> {
     mapping: Arc<RingMapping>,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -40,9 +40,9 @@ struct Ring<Entry> {
 }
 
 // SAFETY: the mapping belongs to the value, can be used from any thread, and is accessed through atomics only.
-unsafe impl<Entry: Send> Send for Ring<Entry> {}
+unsafe impl<Entry: Send> Send for XdpRing<Entry> {}
 // SAFETY: as above.
-unsafe impl<Entry: Sync> Sync for Ring<Entry> {}
+unsafe impl<Entry: Sync> Sync for XdpRing<Entry> {}
 
 /// What can be an entry of a ring.
 ///
@@ -66,9 +66,9 @@ struct RawDescriptor {
 
 const _: () = assert!(size_of::<RawDescriptor>() == 16);
 
-impl<Entry: RingEntry> Ring<Entry> {
+impl<Entry: RingEntry> XdpRing<Entry> {
     /// Maps a ring of `size` entries of the socket.
-    fn map(socket: BorrowedFd<'_>, page_offset: u64, offsets: XdpRingOffset, size: u32) -> io::Result<Ring<Entry>> {
+    fn map(socket: BorrowedFd<'_>, page_offset: u64, offsets: XdpRingOffset, size: u32) -> io::Result<XdpRing<Entry>> {
         let too_old = || io::Error::new(io::ErrorKind::Unsupported, "AF_XDP sockets need Linux 5.4 or newer");
         let flags = offsets.flags.ok_or_else(too_old)?;
         let bytes = u64::from(size) * size_of::<Entry>() as u64;
@@ -86,7 +86,7 @@ impl<Entry: RingEntry> Ring<Entry> {
         // SAFETY: the mapping is `length` bytes long. The counts and flags end before the entries, which it has room
         // for, as was computed above; all are aligned, because the mapping starts with a page.
         unsafe {
-            Ok(Ring {
+            Ok(XdpRing {
                 mapping,
                 producer: start.add(offsets.producer as usize).cast(),
                 consumer: start.add(offsets.consumer as usize).cast(),
@@ -263,7 +263,7 @@ impl RxRing {
 
     /// The counts of the ring, for another owner than the ring's.
     pub fn counts(&self) -> RxCounts {
-        let Ring { mapping, producer, consumer, .. } = &self.ring;
+        let XdpRing { mapping, producer, consumer, .. } = &self.ring;
         RxCounts { _mapping: Arc::clone(mapping), producer: *producer, consumer: *consumer }
     }
 }
@@ -352,10 +352,10 @@ mod tests {
     use bellows_ipc::memfd;
 
     /// Both sides of a ring in a file, whose counts begin at `start`.
-    fn sides<Entry: RingEntry>(size: u32, start: u32) -> [Ring<Entry>; 2] {
+    fn sides<Entry: RingEntry>(size: u32, start: u32) -> [XdpRing<Entry>; 2] {
         let offsets = XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(68) };
         let file = memfd::create(u64::from(size) * size_of::<Entry>() as u64 + 128).unwrap();
-        let sides = [&file; 2].map(|file: &File| Ring::<Entry>::map(file.as_fd(), 0, offsets, size).unwrap());
+        let sides = [&file; 2].map(|file: &File| XdpRing::<Entry>::map(file.as_fd(), 0, offsets, size).unwrap());
         sides[0].producer().store(start, Relaxed);
         sides[0].consumer().store(start, Relaxed);
         sides
@@ -508,7 +508,7 @@ mod tests {
             (XdpRingOffset { flags: Some(u64::MAX - 3), ..offsets }, 8),
             (XdpRingOffset { desc: 132, ..offsets }, 8),
         ] {
-            assert!(Ring::<AtomicU64>::map(file.as_fd(), 0, offsets, size).is_err(), "{offsets:?} {size}");
+            assert!(XdpRing::<AtomicU64>::map(file.as_fd(), 0, offsets, size).is_err(), "{offsets:?} {size}");
         }
     }
 }

@@ -8,7 +8,7 @@ use bellows_testkit::wait::Watchdog;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-use super::lab::{Port, Setup, attached, detach, frame, has_linux, in_namespace, index, ip, pair};
+use super::lab::{LabPort, Setup, attached, detach, frame, has_linux, in_namespace, index, ip, pair};
 use super::*;
 use crate::bpf::{AttachError, Mode, program_info};
 use bellows_sys::memory::{HUGE_PAGE, Reservation};
@@ -42,11 +42,11 @@ fn frames_cross_a_pair_of_interfaces() {
         for mode in MODES {
             for setup in [Setup::PLAIN, UNALIGNED, Setup { need_wakeup: false, ..Setup::PLAIN }] {
                 let setup = Setup { mode, ..setup };
-                let (mut one, _one) = Port::open(interfaces[0], setup);
-                let (mut other, _other) = Port::open(interfaces[1], setup);
+                let (mut one, _one) = LabPort::open(interfaces[0], setup);
+                let (mut other, _other) = LabPort::open(interfaces[1], setup);
                 for number in 0..100 {
                     let expected = frame(number, 14 + usize::from(number) * 15);
-                    let cross = |from: &mut Port, to: &mut Port| {
+                    let cross = |from: &mut LabPort, to: &mut LabPort| {
                         let chunk = to.fill(1)[0];
                         from.send(&expected);
                         let (address, bytes) = to.receive();
@@ -72,8 +72,8 @@ fn frames_cross_a_pair_of_interfaces() {
 fn a_frame_begins_256_bytes_behind_its_chunk() {
     in_namespace("a_frame_begins_256_bytes_behind_its_chunk", || {
         let interfaces = pair("one", "other", 1500);
-        let (mut one, _one) = Port::open(interfaces[0], UNALIGNED);
-        let (mut other, _other) = Port::open(interfaces[1], UNALIGNED);
+        let (mut one, _one) = LabPort::open(interfaces[0], UNALIGNED);
+        let (mut other, _other) = LabPort::open(interfaces[1], UNALIGNED);
         for data in [256, 257, 4095, 4096, 5000, 65_537, (2 << 20) - 2048] {
             other.rings.fill.push(data - 256);
             other.rings.fill.publish();
@@ -95,8 +95,8 @@ fn a_frame_begins_256_bytes_behind_its_chunk() {
 fn frames_without_room_are_counted() {
     in_namespace("frames_without_room_are_counted", || {
         let interfaces = pair("one", "other", 4000);
-        let (mut one, _one) = Port::open(interfaces[0], Setup { mode: Mode::Generic, ..Setup::PLAIN });
-        let (mut other, _other) = Port::open(interfaces[1], Setup { mode: Mode::Generic, ..UNALIGNED });
+        let (mut one, _one) = LabPort::open(interfaces[0], Setup { mode: Mode::Generic, ..Setup::PLAIN });
+        let (mut other, _other) = LabPort::open(interfaces[1], Setup { mode: Mode::Generic, ..UNALIGNED });
         one.send(&frame(1, 60));
         eventually("an empty fill ring", || other.socket.statistics().unwrap().fill_ring_empty > 0);
         other.fill(1);
@@ -127,8 +127,8 @@ fn frames_of_several_buffers_cross_whole() {
         let interfaces = pair("one", "other", 9000);
         for mode in MODES {
             let setup = Setup { mode, multi_buffer: true, ..UNALIGNED };
-            let (mut one, _one) = Port::open(interfaces[0], setup);
-            let (mut other, _other) = Port::open(interfaces[1], setup);
+            let (mut one, _one) = LabPort::open(interfaces[0], setup);
+            let (mut other, _other) = LabPort::open(interfaces[1], setup);
             for (number, length) in [60, 2048, 2049, 4096, 9014].into_iter().enumerate() {
                 let expected = frame(number as u8, length);
                 other.fill(5);
@@ -142,7 +142,7 @@ fn frames_of_several_buffers_cross_whole() {
     });
 }
 
-fn xdp_error(port: &Port, interface: u32) -> AttachError {
+fn xdp_error(port: &LabPort, interface: u32) -> AttachError {
     match port.attach(interface) {
         Ok(_) => panic!("the program is attached"),
         Err(error) => error,
@@ -154,12 +154,12 @@ fn xdp_error(port: &Port, interface: u32) -> AttachError {
 fn a_program_for_frames_of_one_buffer_is_refused_for_large_frames() {
     in_namespace("a_program_for_frames_of_one_buffer_is_refused_for_large_frames", || {
         let interfaces = pair("one", "other", 9000);
-        let single = Port::new(Setup::PLAIN);
+        let single = LabPort::new(Setup::PLAIN);
         let error = xdp_error(&single, interfaces[0]);
         assert!(matches!(error, AttachError::FramesTooLarge(_)), "{error}");
-        let several = Port::new(Setup { multi_buffer: true, ..Setup::PLAIN });
+        let several = LabPort::new(Setup { multi_buffer: true, ..Setup::PLAIN });
         detach(several.attach(interfaces[0]).unwrap(), "one");
-        let generic = Port::new(Setup { mode: Mode::Generic, ..Setup::PLAIN });
+        let generic = LabPort::new(Setup { mode: Mode::Generic, ..Setup::PLAIN });
         detach(generic.attach(interfaces[0]).unwrap(), "one");
         ip("link set other mtu 1500");
         let attached = single.attach(interfaces[0]).unwrap();
@@ -181,8 +181,8 @@ fn a_frame_to_send_has_at_most_18_parts() {
     in_namespace(TEST, || {
         let interfaces = pair("one", "other", 65_535);
         let setup = Setup { multi_buffer: true, ..Setup::PLAIN };
-        let (mut one, _one) = Port::open(interfaces[0], setup);
-        let (mut other, _other) = Port::open(interfaces[1], setup);
+        let (mut one, _one) = LabPort::open(interfaces[0], setup);
+        let (mut other, _other) = LabPort::open(interfaces[1], setup);
         let mut send = |length: usize, part: usize| {
             other.fill(other.rings.fill.free());
             let expected = frame(1, length);
@@ -207,11 +207,11 @@ fn a_queue_is_free_a_moment_after_its_socket_is_closed() {
     in_namespace("a_queue_is_free_a_moment_after_its_socket_is_closed", || {
         let interfaces = pair("one", "other", 1500);
         for _ in 0..3 {
-            let (port, attached) = Port::open(interfaces[0], Setup::PLAIN);
-            let second = Port::new(Setup::PLAIN);
+            let (port, attached) = LabPort::open(interfaces[0], Setup::PLAIN);
+            let second = LabPort::new(Setup::PLAIN);
             let bind = || second.socket.bind(interfaces[0], 0, BindOptions::default());
             assert_eq!(errno(bind()), Some(Errno::BUSY));
-            let Port { socket, rings, .. } = port;
+            let LabPort { socket, rings, .. } = port;
             drop(socket);
             detach(attached, "one");
             std::thread::sleep(Duration::from_millis(100));
@@ -226,7 +226,7 @@ fn a_queue_is_free_a_moment_after_its_socket_is_closed() {
 fn binding_without_a_copy_is_refused_by_a_driver_that_copies() {
     in_namespace("binding_without_a_copy_is_refused_by_a_driver_that_copies", || {
         let interfaces = pair("one", "other", 1500);
-        let port = Port::new(Setup::PLAIN);
+        let port = LabPort::new(Setup::PLAIN);
         let bind = |interface, queue, options| errno(port.socket.bind(interface, queue, options));
         let zero_copy = BindOptions { copy: CopyMode::ZeroCopy, ..BindOptions::default() };
         assert_eq!(bind(interfaces[0], 0, zero_copy), Some(Errno::OPNOTSUPP));
@@ -244,13 +244,13 @@ fn memory_is_shared_by_sockets_of_several_interfaces() {
     in_namespace("memory_is_shared_by_sockets_of_several_interfaces", || {
         let left = pair("left", "far-left", 1500);
         let right = pair("right", "far-right", 1500);
-        let (mut source, _source) = Port::open(left[1], Setup::PLAIN);
-        let (mut sink, _sink) = Port::open(right[1], Setup::PLAIN);
-        let (mut one, one_attached) = Port::open(left[0], UNALIGNED);
+        let (mut source, _source) = LabPort::open(left[1], Setup::PLAIN);
+        let (mut sink, _sink) = LabPort::open(right[1], Setup::PLAIN);
+        let (mut one, one_attached) = LabPort::open(left[0], UNALIGNED);
         let mut other = one.sharing();
         other.socket.bind_shared(right[0], 0, one.socket.as_fd()).unwrap();
         let _other = other.attach(right[0]).unwrap();
-        let mut forward = |one: &mut Port, other: &mut Port| {
+        let mut forward = |one: &mut LabPort, other: &mut LabPort| {
             one.fill(1);
             sink.fill(1);
             source.send(&frame(3, 100));
@@ -273,7 +273,7 @@ fn memory_is_shared_by_sockets_of_several_interfaces() {
         // Any other socket with the memory can be named in its place.
         third.socket.bind_shared(left[0], 0, other.socket.as_fd()).unwrap();
         let _third = third.attach(left[0]).unwrap();
-        let (mut source, _source) = Port::open(left[1], Setup::PLAIN);
+        let (mut source, _source) = LabPort::open(left[1], Setup::PLAIN);
         third.fill(1);
         source.send(&frame(4, 100));
         assert_eq!(third.receive().1, frame(4, 100));
@@ -289,11 +289,11 @@ fn a_socket_on_the_loopback_interface_can_own_the_memory() {
     }
     in_namespace(TEST, || {
         let interfaces = pair("one", "other", 9000);
-        let owner = Port::new(Setup { multi_buffer: true, ..UNALIGNED });
+        let owner = LabPort::new(Setup { multi_buffer: true, ..UNALIGNED });
         owner.bind(index("lo"));
         let mut one = owner.sharing();
         one.socket.bind_shared(interfaces[0], 0, owner.socket.as_fd()).unwrap();
-        let (mut other, _other) = Port::open(interfaces[1], Setup { multi_buffer: true, ..UNALIGNED });
+        let (mut other, _other) = LabPort::open(interfaces[1], Setup { multi_buffer: true, ..UNALIGNED });
         // The options are the owner's.
         other.fill(5);
         one.push(&frame(1, 9000), 2304);
@@ -306,7 +306,7 @@ fn a_socket_on_the_loopback_interface_can_own_the_memory() {
 #[test]
 #[ignore = "holds a program until it is killed; run by a_program_is_gone_with_its_process"]
 fn holds_a_program() {
-    let (_port, _attached) = Port::open(index("one"), Setup::PLAIN);
+    let (_port, _attached) = LabPort::open(index("one"), Setup::PLAIN);
     println!("ready");
     std::thread::sleep(bellows_testkit::wait::PATIENCE);
 }
@@ -326,8 +326,8 @@ fn a_program_is_gone_with_its_process() {
         let id = attached("one").expect("the child's program").get();
         assert_eq!(program_info(id).unwrap().name, "bellows");
         // Another program is refused in either mode.
-        let port = Port::new(Setup::PLAIN);
-        let generic = Port::new(Setup { mode: Mode::Generic, ..Setup::PLAIN });
+        let port = LabPort::new(Setup::PLAIN);
+        let generic = LabPort::new(Setup { mode: Mode::Generic, ..Setup::PLAIN });
         for error in [&port, &generic].map(|port| xdp_error(port, interfaces[0])) {
             assert!(matches!(error, AttachError::Occupied(_)), "{error}");
         }
@@ -359,8 +359,8 @@ fn the_kernel_finishes_checksums_on_request() {
         const START: usize = 34;
         const OFFSET: usize = 6;
         let interfaces = pair("one", "other", 1500);
-        let (mut one, _one) = Port::open(interfaces[0], Setup { tx_metadata_length: METADATA_LENGTH, ..Setup::PLAIN });
-        let (mut other, _other) = Port::open(interfaces[1], Setup::PLAIN);
+        let (mut one, _one) = LabPort::open(interfaces[0], Setup { tx_metadata_length: METADATA_LENGTH, ..Setup::PLAIN });
+        let (mut other, _other) = LabPort::open(interfaces[1], Setup::PLAIN);
         let mut packet = frame(9, 101);
         // As after a pseudo-header: any number.
         packet[START + OFFSET..][..2].copy_from_slice(&0x1234_u16.to_be_bytes());
@@ -380,14 +380,14 @@ fn the_kernel_finishes_checksums_on_request() {
 fn an_interface_that_goes_down_or_away_is_reported() {
     in_namespace("an_interface_that_goes_down_or_away_is_reported", || {
         let interfaces = pair("one", "other", 1500);
-        let (mut one, _one) = Port::open(interfaces[0], Setup::PLAIN);
-        let (mut other, _other) = Port::open(interfaces[1], Setup::PLAIN);
+        let (mut one, _one) = LabPort::open(interfaces[0], Setup::PLAIN);
+        let (mut other, _other) = LabPort::open(interfaces[1], Setup::PLAIN);
         other.fill(4);
         ip("link set one down");
         one.push(&frame(1, 60), 60);
         assert_eq!(one.socket.kick().unwrap(), Kick::Down);
         assert_eq!(one.socket.wake().unwrap(), Kick::Down);
-        let is_polled = |port: &Port| sleep_until_readable(&[port.socket.as_fd()], Some(Duration::ZERO)).unwrap()[0];
+        let is_polled = |port: &LabPort| sleep_until_readable(&[port.socket.as_fd()], Some(Duration::ZERO)).unwrap()[0];
         assert!(!is_polled(&one));
         assert_eq!(other.socket.kick().unwrap(), Kick::Done, "although its peer is down");
         ip("link set one up");
@@ -403,7 +403,7 @@ fn an_interface_that_goes_down_or_away_is_reported() {
         // Its socket cannot be used for another interface.
         let interfaces = pair("one", "other", 1500);
         assert_eq!(errno(one.socket.bind(interfaces[0], 0, BindOptions::default())), Some(Errno::BUSY));
-        Port::open(interfaces[0], Setup::PLAIN);
+        LabPort::open(interfaces[0], Setup::PLAIN);
     });
 }
 
@@ -411,7 +411,7 @@ fn an_interface_that_goes_down_or_away_is_reported() {
 fn options_are_set() {
     in_namespace("options_are_set", || {
         let interfaces = pair("one", "other", 1500);
-        let (one, _one) = Port::open(interfaces[0], Setup::PLAIN);
+        let (one, _one) = LabPort::open(interfaces[0], Setup::PLAIN);
         one.socket.poll_busily(20, 64).unwrap();
         assert_eq!(one.socket.wake().unwrap(), Kick::Done);
         one.socket.poll_busily(0, 8).unwrap();

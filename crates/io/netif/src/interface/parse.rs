@@ -188,7 +188,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::netlink::{Request, messages};
+    use crate::netlink::{NetlinkRequest, messages};
 
     proptest! {
         #[test]
@@ -197,7 +197,7 @@ mod tests {
             contents in vec((0u16..64, vec(0u8..12, 0..60)), 0..20),
             is_new: bool,
         ) {
-            let mut request = Request::new(if is_new { RTM_NEWLINK } else { RTM_DELLINK }, 0, &body);
+            let mut request = NetlinkRequest::new(if is_new { RTM_NEWLINK } else { RTM_DELLINK }, 0, &body);
             for (kind, content) in &contents {
                 request = request.attribute(*kind, content);
             }
@@ -226,7 +226,7 @@ mod tests {
         body[0] = family;
         body[4..8].copy_from_slice(&7u32.to_ne_bytes());
         body[8..12].copy_from_slice(&(IFF_UP | IFF_LOWER_UP).to_ne_bytes());
-        let mut request = Request::new(RTM_NEWLINK, 0, &body);
+        let mut request = NetlinkRequest::new(RTM_NEWLINK, 0, &body);
         for (kind, content) in contents {
             request = request.attribute(*kind, content);
         }

@@ -12,7 +12,7 @@ use super::parse::{
     HEADER_LEN, IFF_UP, IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_IFNAME, IFLA_MTU, IFLA_NET_NS_FD, RTM_DELLINK, interface,
 };
 use crate::netlink::{
-    ACKNOWLEDGE, CREATE, Connection, DUMP, EXCLUSIVE, Message, Request, RequestError, attributes, u32_at,
+    ACKNOWLEDGE, CREATE, Connection, DUMP, EXCLUSIVE, Message, NetlinkRequest, RequestError, attributes, u32_at,
 };
 
 const RTM_GETLINK: u16 = 18;
@@ -68,7 +68,7 @@ impl Interfaces {
             return Ok(None);
         }
         let kind = if name.len() > MAX_NAME_LEN { IFLA_ALT_IFNAME } else { IFLA_IFNAME };
-        let request = Request::new(RTM_GETLINK, ACKNOWLEDGE, &header(0, 0, 0)).text(kind, name);
+        let request = NetlinkRequest::new(RTM_GETLINK, ACKNOWLEDGE, &header(0, 0, 0)).text(kind, name);
         self.find(&|| format!("read interface {name}"), &request)
     }
 
@@ -80,11 +80,11 @@ impl Interfaces {
         if !is_valid(index) {
             return Ok(None);
         }
-        let request = Request::new(RTM_GETLINK, ACKNOWLEDGE, &header(index, 0, 0));
+        let request = NetlinkRequest::new(RTM_GETLINK, ACKNOWLEDGE, &header(index, 0, 0));
         self.find(&|| format!("read interface {index}"), &request)
     }
 
-    fn find(&mut self, action: &dyn Fn() -> String, request: &Request) -> io::Result<Option<Interface>> {
+    fn find(&mut self, action: &dyn Fn() -> String, request: &NetlinkRequest) -> io::Result<Option<Interface>> {
         let answer = self.connection.exchange(action, request, |found: &mut Option<Interface>, message| {
             *found = interface(message);
         });
@@ -99,7 +99,7 @@ impl Interfaces {
     /// # Errors
     /// The kernel does not answer, or interfaces change faster than they are read.
     pub fn list(&mut self) -> io::Result<Vec<Interface>> {
-        let request = Request::new(RTM_GETLINK, DUMP, &header(0, 0, 0));
+        let request = NetlinkRequest::new(RTM_GETLINK, DUMP, &header(0, 0, 0));
         let action = || "list the interfaces".to_owned();
         let mut list = self.connection.exchange(action, &request, |list: &mut Vec<_>, message| {
             list.extend(interface(message));
@@ -114,7 +114,7 @@ impl Interfaces {
     /// A [`RequestError`].
     pub fn set_up(&mut self, index: u32, up: bool) -> io::Result<()> {
         let flags = if up { IFF_UP } else { 0 };
-        let request = Request::new(RTM_SETLINK, ACKNOWLEDGE, &header(index, flags, IFF_UP));
+        let request = NetlinkRequest::new(RTM_SETLINK, ACKNOWLEDGE, &header(index, flags, IFF_UP));
         self.change(index, &|| format!("set interface {index} {}", if up { "up" } else { "down" }), &request)
     }
 
@@ -161,7 +161,7 @@ impl Interfaces {
     /// # Errors
     /// The kernel does not answer, or addresses change faster than they are read.
     pub fn ipv4_addresses(&mut self) -> io::Result<Vec<(u32, Ipv4Addr)>> {
-        let request = Request::new(RTM_GETADDR, DUMP, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]);
+        let request = NetlinkRequest::new(RTM_GETADDR, DUMP, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]);
         self.connection.exchange(
             || "list the addresses".to_owned(),
             &request,
@@ -176,7 +176,7 @@ impl Interfaces {
     /// # Errors
     /// A [`RequestError`].
     pub fn arp_ignore(&mut self, index: u32) -> io::Result<Option<u32>> {
-        let request = Request::new(RTM_GETLINK, ACKNOWLEDGE, &header(index, 0, 0));
+        let request = NetlinkRequest::new(RTM_GETLINK, ACKNOWLEDGE, &header(index, 0, 0));
         let action = || format!("read the settings of interface {index}");
         self.connection.exchange(action, &request, |found: &mut Option<u32>, message| {
             *found = found.or_else(|| arp_ignore(message));
@@ -212,11 +212,11 @@ impl Interfaces {
     /// # Errors
     /// A [`RequestError`], also for an interface that cannot be deleted.
     pub fn delete(&mut self, index: u32) -> io::Result<()> {
-        let request = Request::new(RTM_DELLINK, ACKNOWLEDGE, &header(index, 0, 0));
+        let request = NetlinkRequest::new(RTM_DELLINK, ACKNOWLEDGE, &header(index, 0, 0));
         self.change(index, &|| format!("delete interface {index}"), &request)
     }
 
-    fn change(&mut self, index: u32, action: &dyn Fn() -> String, request: &Request) -> io::Result<()> {
+    fn change(&mut self, index: u32, action: &dyn Fn() -> String, request: &NetlinkRequest) -> io::Result<()> {
         // The kernel would apply a change without a number to an interface of its choice.
         if !is_valid(index) {
             let message = format!("cannot {}: there is no such number", action());
@@ -254,18 +254,18 @@ fn is_valid(index: u32) -> bool {
 }
 
 /// A request about an address: `struct ifaddrmsg` (family, prefix, flags, scope, interface) and the address.
-fn address_request(kind: u16, flags: u16, index: u32, address: IpAddr, prefix: u8) -> Request {
+fn address_request(kind: u16, flags: u16, index: u32, address: IpAddr, prefix: u8) -> NetlinkRequest {
     let (family, bytes) = match address {
         IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
     };
     let [a, b, c, d] = index.to_ne_bytes();
     let body = [family, prefix, 0, 0, a, b, c, d];
-    Request::new(kind, flags, &body).attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes)
+    NetlinkRequest::new(kind, flags, &body).attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes)
 }
 
-fn set(index: u32) -> Request {
-    Request::new(RTM_SETLINK, ACKNOWLEDGE, &header(index, 0, 0))
+fn set(index: u32) -> NetlinkRequest {
+    NetlinkRequest::new(RTM_SETLINK, ACKNOWLEDGE, &header(index, 0, 0))
 }
 
 /// `struct ifinfomsg`: the interface, its flags, and which of them are meant.

@@ -1,14 +1,14 @@
 //! GSO packets that are segmented when they arrive.
 
 use bellows_packet::{Offload, Packet, Vector};
-use bellows_wire::offload::{Checksums, GsoPacket, Kind};
+use bellows_wire::offload::{Checksums, GsoPacket, GsoKind};
 
 use crate::QueueCounts;
 
 /// A GSO packet that is being cut into segments.
 pub(super) struct Cut {
     whole: Packet,
-    kind: Kind,
+    kind: GsoKind,
     segment_size: u16,
     /// Index of the next segment.
     next: usize,
@@ -18,8 +18,8 @@ impl Cut {
     /// Takes a packet whose offload was [admitted](bellows_ports::offload::admit). `None` if it is no GSO packet.
     pub(super) fn new(whole: Packet, offload: Offload) -> Option<Cut> {
         let kind = match offload.gso_type & !Offload::GSO_ECN {
-            Offload::GSO_TCP4 => Kind::Tcp4,
-            Offload::GSO_TCP6 => Kind::Tcp6,
+            Offload::GSO_TCP4 => GsoKind::Tcp4,
+            Offload::GSO_TCP6 => GsoKind::Tcp6,
             _ => return None,
         };
         Some(Cut { whole, kind, segment_size: offload.segment_size, next: 0 })

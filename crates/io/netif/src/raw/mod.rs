@@ -24,7 +24,7 @@ pub use self::queue::{RawBell, RawQueue};
 use crate::finder::Finder;
 use crate::interface::Interface;
 use crate::joint::Joint;
-use crate::keeper::{OpenError, Source};
+use crate::keeper::{OpenError, PortSource};
 use crate::status::PortStatus;
 use crate::{InterfaceName, Keeper, Start, Started};
 
@@ -32,11 +32,11 @@ use crate::{InterfaceName, Keeper, Start, Started};
 const BESIDES_MTU: usize = 14 + 2 * 4;
 
 /// The fanout groups of ports that share an interface.
-static GROUPS: Joint<Group> = Joint::new();
+static GROUPS: Joint<FanoutGroup> = Joint::new();
 
 /// A fanout group that several ports share. It lasts as long as one of its sockets.
 #[derive(Debug)]
-struct Group {
+struct FanoutGroup {
     number: u16,
     mode: FanoutMode,
 }
@@ -145,7 +145,7 @@ impl RawSource {
             let fanout = Fanout { group: number, mode: *mode, defragment: false, rollover: false };
             let mut queue = self.open_queue(interface, self.is_grouped().then_some(fanout))?;
             if let (Some(groups), None, Some(number)) = (&mut groups, &group, queue.fanout_group()) {
-                group = Some(groups.add(interface, Group { number, mode: *mode }));
+                group = Some(groups.add(interface, FanoutGroup { number, mode: *mode }));
             }
             queue.join(group.clone());
             queues.push(queue);
@@ -190,7 +190,7 @@ impl RawSource {
     }
 }
 
-impl Source for RawSource {
+impl PortSource for RawSource {
     type Queue = RawQueue;
 
     fn prepare(&mut self) -> Result<(), OpenError> {

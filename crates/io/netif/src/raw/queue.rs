@@ -14,7 +14,7 @@ use bellows_ports::offload::{admit, header_for};
 use bellows_ports::{Accepted, QueueBell, Rejection, SendQueue, Taken};
 use bellows_wire::offload::Transport;
 
-use super::Group;
+use super::FanoutGroup;
 use super::cut::Cut;
 use crate::release::wait_for_other_owners;
 use crate::virtio_header::{from_header, to_header};
@@ -34,7 +34,7 @@ pub(super) struct Sockets {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     /// The fanout group that the sockets of other ports are in, too. Dropped after the receiver.
-    pub(super) group: Option<Arc<Group>>,
+    pub(super) group: Option<Arc<FanoutGroup>>,
 }
 
 /// One queue of an interface: frames come through a ring in memory, and are sent by system calls.
@@ -93,7 +93,7 @@ impl RawQueue {
     }
 
     /// Keeps the fanout group that it shares with other ports.
-    pub(super) fn join(&mut self, group: Option<Arc<Group>>) {
+    pub(super) fn join(&mut self, group: Option<Arc<FanoutGroup>>) {
         self.sockets.group = group;
     }
 

@@ -21,7 +21,7 @@ use bellows_wire::MacAddr;
 
 pub use self::monitor::{RouteEvent, RouteMonitor, events};
 pub use self::names::{protocol_name, protocol_number, table_name, table_number};
-use crate::netlink::{Connection, DUMP, Request};
+use crate::netlink::{Connection, DUMP, NetlinkRequest};
 
 /// A route of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl RouteTables {
         for family in [AF_INET, AF_INET6] {
             let mut body = [0; parse::ROUTE_LEN];
             body[0] = family;
-            let request = Request::new(parse::RTM_GETROUTE, DUMP, &body);
+            let request = NetlinkRequest::new(parse::RTM_GETROUTE, DUMP, &body);
             is_consistent &= self.connection.dump(
                 || "read the routes".to_owned(),
                 &request,
@@ -167,7 +167,7 @@ impl RouteTables {
     /// # Errors
     /// The kernel does not answer.
     pub fn neighbours(&mut self, mut each: impl FnMut(KernelNeighbour)) -> io::Result<bool> {
-        let request = Request::new(parse::RTM_GETNEIGH, DUMP, &[0; parse::NEIGHBOUR_LEN]);
+        let request = NetlinkRequest::new(parse::RTM_GETNEIGH, DUMP, &[0; parse::NEIGHBOUR_LEN]);
         self.connection.dump(
             || "read the neighbours".to_owned(),
             &request,

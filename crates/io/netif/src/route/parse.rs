@@ -200,20 +200,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::netlink::{Request, messages};
+    use crate::netlink::{NetlinkRequest, messages};
 
     /// `rtmsg`: family, lengths of prefixes, type of service, table, protocol, scope, type, flags.
     fn header(family: u8, length: u8, kind: u8) -> [u8; ROUTE_LEN] {
         [family, length, 0, 0, 254, 4, 0, kind, 0, 0, 0, 0]
     }
 
-    fn parsed(request: Request) -> Option<KernelRoute> {
+    fn parsed(request: NetlinkRequest) -> Option<KernelRoute> {
         let bytes = request.finish(0);
         messages(&bytes).next().and_then(|message| route(&message))
     }
 
-    fn new_route(family: u8, length: u8, kind: u8) -> Request {
-        Request::new(RTM_NEWROUTE, 0, &header(family, length, kind))
+    fn new_route(family: u8, length: u8, kind: u8) -> NetlinkRequest {
+        NetlinkRequest::new(RTM_NEWROUTE, 0, &header(family, length, kind))
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn next_hop_objects_have_numbers() {
         let of = |kind: u16, attribute: u16, content: &[u8]| {
-            let bytes = Request::new(kind, 0, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]).attribute(attribute, content).finish(0);
+            let bytes = NetlinkRequest::new(kind, 0, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]).attribute(attribute, content).finish(0);
             messages(&bytes).next().and_then(|message| next_hop_object(&message))
         };
         let number = 77u32.to_ne_bytes();
@@ -299,7 +299,7 @@ mod tests {
             body
         };
         let of = |kind, state| {
-            let request = Request::new(kind, 0, &body(state)).attribute(NDA_DST, &[192, 0, 2, 7]);
+            let request = NetlinkRequest::new(kind, 0, &body(state)).attribute(NDA_DST, &[192, 0, 2, 7]);
             let bytes = request.attribute(NDA_LLADDR, &[2, 0, 0, 0, 0, 7]).finish(0);
             messages(&bytes).next().and_then(|message| neighbour(&message)).unwrap()
         };
@@ -318,7 +318,7 @@ mod tests {
             contents in vec((0u16..32, vec(0u8..24, 0..60)), 0..20),
             kind in 24u16..31,
         ) {
-            let mut request = Request::new(kind, 0, &body);
+            let mut request = NetlinkRequest::new(kind, 0, &body);
             for (kind, content) in &contents {
                 request = request.attribute(*kind, content);
             }

@@ -18,7 +18,7 @@ use super::dgram::DgramQueue;
 use super::stream::StreamQueue;
 use super::{Kind, UnixConfig, UnixMode, UnixQueue};
 use crate::status::PortStatus;
-use crate::{OpenError, Source};
+use crate::{OpenError, PortSource};
 
 /// A connection that ends sooner is followed by a pause: clients that come and go must not keep the threads busy.
 const SHORT: Duration = Duration::from_millis(100);
@@ -115,7 +115,7 @@ impl UnixSource {
     }
 }
 
-impl Source for UnixSource {
+impl PortSource for UnixSource {
     type Queue = UnixQueue;
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<UnixQueue>, OpenError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_netdev::bpf::{AttachError, Filter, Link, LoadError, Mode, Program, SocketMap, program_info};
+use bellows_netdev::bpf::{AttachError, Filter, BpfLink, LoadError, Mode, Program, SocketMap, program_info};
 
 use super::XdpMode;
 use crate::OpenError;
@@ -19,7 +19,7 @@ pub(super) struct Attachment {
     /// Whether it gets frames of several buffers.
     pub(super) multi_buffer: bool,
     filter: Filter,
-    _link: Link,
+    _link: BpfLink,
 }
 
 /// The programs that the process has attached.

@@ -139,7 +139,7 @@ impl QueueBell for XdpBell {
 
 /// How a queue works.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(super) struct XdpQueueOptions {
     /// Frames may have several descriptors.
     pub(super) multi_buffer: bool,
     /// Partial checksums are recognized and finished.
@@ -171,7 +171,7 @@ pub struct XdpQueue {
     completion: CompletionRing,
     /// Detaches the program when all queues are gone.
     program: Arc<Attachment>,
-    options: Options,
+    options: XdpQueueOptions,
     is_zero_copy: bool,
     share: LargeShare,
     frame: Frame,
@@ -229,7 +229,7 @@ impl XdpQueue {
         rings: Rings,
         buffers: Buffers,
         program: Arc<Attachment>,
-        options: Options,
+        options: XdpQueueOptions,
     ) -> io::Result<XdpQueue> {
         let Rings { fill, completion, rx, tx } = rings;
         let is_zero_copy = socket.is_zero_copy()?;

@@ -18,13 +18,13 @@ use rustix::io::Errno;
 
 use super::memory::{self, BindError, Membership, Sharing};
 use super::program::{self, Attachment};
-use super::queue::{Buffers, Options, XdpQueue};
+use super::queue::{Buffers, XdpQueueOptions, XdpQueue};
 use super::{CAPABILITIES, TransmitChecksums, XdpConfig};
 use crate::finder::{Finder, failed};
 use crate::interface::Interface;
-use crate::netdev::{self, Direction};
+use crate::netdev::{self, QueueDirection};
 use crate::status::PortStatus;
-use crate::{OpenError, Source};
+use crate::{OpenError, PortSource};
 
 /// Chunks without which a socket that copies is of no use.
 const MIN_CHUNKS: usize = 64;
@@ -65,7 +65,7 @@ impl XdpSource {
         // Only while the interface is up, and with newer kernels.
         let listed = || {
             let queues = netdev::queues(interface.index).ok().flatten()?;
-            Some(queues.iter().filter(|queue| queue.direction == Direction::Rx).count() as u32)
+            Some(queues.iter().filter(|queue| queue.direction == QueueDirection::Rx).count() as u32)
         };
         let used = channels.filter(|count| *count > 0).or_else(|| listed().filter(|count| *count > 0));
         used.unwrap_or(interface.rx_queues).max(1)
@@ -75,7 +75,7 @@ impl XdpSource {
     /// its frames in the ring, and says nothing.
     fn transmit_queues(&self, interface: &Interface) -> u32 {
         let listed = netdev::queues(interface.index).ok().flatten();
-        let listed = listed.map(|queues| queues.iter().filter(|queue| queue.direction == Direction::Tx).count());
+        let listed = listed.map(|queues| queues.iter().filter(|queue| queue.direction == QueueDirection::Tx).count());
         // Before Linux 6.8, and while the interface is down. It shows the network namespace in which it was mounted.
         let in_sysfs = || {
             let folder = format!("/sys/class/net/{}/queues", interface.name);
@@ -175,7 +175,7 @@ impl XdpSource {
         // An older kernel sends 32 frames a call.
         let sends = if socket.limit_sends(size).is_ok() { size } else { 32 };
         let is_zero_copy = socket.is_zero_copy().unwrap_or(false);
-        let options = Options {
+        let options = XdpQueueOptions {
             multi_buffer: sharing.bind.multi_buffer,
             finish_checksums: self.config.finish_checksums,
             transmit_checksums: sharing.checksums != TransmitChecksums::Off,
@@ -319,7 +319,7 @@ fn explain_bind(name: &str, queue: u32, copy: CopyMode, error: &io::Error) -> Op
     }
 }
 
-impl Source for XdpSource {
+impl PortSource for XdpSource {
     type Queue = XdpQueue;
 
     fn prepare(&mut self) -> Result<(), OpenError> {

@@ -27,12 +27,12 @@ use std::sync::Arc;
 
 use bellows_ipc::notify::{Notifier, Notifiers};
 use bellows_packet::{DATA_ROOM, LINE, LargeShare};
-use bellows_sys::wake::{Event, PeerEvent};
+use bellows_sys::wake::{WakeEvent, PeerEvent};
 
 use crate::features::Features;
 use crate::named::named_errors;
 use crate::ring::{Areas, Direction};
-use crate::vhost::{Layout, Negotiated, Placed, QueueLayout, SharedFile};
+use crate::vhost::{DriverFactory, Negotiated, Placed, QueueLayout, SharedFile};
 use ring::{DESCRIPTOR, Places, Ring, RingSetup, Segment};
 use space::Space;
 
@@ -158,7 +158,7 @@ impl Driver {
             (1..=32_768).contains(&ring_size) && (packed || ring_size.is_power_of_two()),
             "{ring_size} descriptors"
         );
-        let mut plan = Plan::default();
+        let mut plan = MemoryPlan::default();
         let directions = [Direction::Receive, Direction::Transmit];
         let slots: Vec<[Slots; 2]> = (0..pairs).map(|_| directions.map(|way| plan.queue(&config, way))).collect();
         let (space, file) = Space::new(plan.length)?;
@@ -202,7 +202,7 @@ impl DriverLayout {
     }
 }
 
-impl Layout for DriverLayout {
+impl DriverFactory for DriverLayout {
     type Driver = Driver;
 
     fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Driver>> {
@@ -213,11 +213,11 @@ impl Layout for DriverLayout {
 
 /// The layout of the driver's memory, allocated from start to end.
 #[derive(Default)]
-struct Plan {
+struct MemoryPlan {
     length: usize,
 }
 
-impl Plan {
+impl MemoryPlan {
     fn put(&mut self, length: usize) -> usize {
         let at = self.length;
         self.length = (at + length).next_multiple_of(LINE);
@@ -269,9 +269,9 @@ struct Slots {
 
 impl Slots {
     /// The queue's ring, and its layout for the device.
-    fn ring(self, space: &Arc<Space>, config: &DriverConfig, notifier: Notifier) -> io::Result<(Queue, QueueLayout)> {
-        let [kick, call] = [Event::new()?, Event::new()?];
-        let copy = |event: &Event| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
+    fn ring(self, space: &Arc<Space>, config: &DriverConfig, notifier: Notifier) -> io::Result<(DriverQueue, QueueLayout)> {
+        let [kick, call] = [WakeEvent::new()?, WakeEvent::new()?];
+        let copy = |event: &WakeEvent| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
         // The device has both, too, and can do anything with them.
         notifier.set(Some(copy(&kick)?.into()))?;
         let heard = PeerEvent::new(copy(&call)?.into())?;
@@ -285,7 +285,7 @@ impl Slots {
             kick: Some(notifier),
             call: Some(heard),
         };
-        Ok((Queue { ring: Ring::new(setup), slots: self, counters: QueueCounters::default() }, layout))
+        Ok((DriverQueue { ring: Ring::new(setup), slots: self, counters: QueueCounters::default() }, layout))
     }
 
     /// Offset of the data of a slot.
@@ -311,13 +311,13 @@ impl Slots {
 }
 
 /// A ring and its buffers.
-struct Queue {
+struct DriverQueue {
     ring: Ring,
     slots: Slots,
     counters: QueueCounters,
 }
 
-impl Queue {
+impl DriverQueue {
     /// Changes the layout from the next packet or buffer on, to this one or the closest that is allowed.
     fn set_chains(&mut self, chains: Chains) {
         self.slots.chains = chains.allowed(self.slots.features);

@@ -9,12 +9,12 @@ use bellows_ports::offload;
 
 use super::bell::UsedBell;
 use super::ring::{UsedChain, WRITE};
-use super::{Chains, DeviceError, Queue, QueueCounters};
+use super::{Chains, DeviceError, DriverQueue, QueueCounters};
 use crate::features::Features;
 
 /// The driver's side of a receive queue.
 pub struct ReceiveQueue {
-    queue: Queue,
+    queue: DriverQueue,
     blitter: Blitter,
     /// Slots to make available, as soon as the ring has descriptors for them.
     back: Vec<u16>,
@@ -41,7 +41,7 @@ struct Header {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(queue: Queue, share: Arc<LargeShare>) -> ReceiveQueue {
+    pub(super) fn new(queue: DriverQueue, share: Arc<LargeShare>) -> ReceiveQueue {
         let back: Vec<u16> = (0..queue.slots.size).collect();
         let mut receive = ReceiveQueue { queue, blitter: Blitter::new(), back, partial: None, share, error: None };
         receive.give_back();

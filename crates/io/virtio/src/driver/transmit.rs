@@ -9,12 +9,12 @@ use bellows_ports::{Rejection, offload};
 
 use super::bell::UsedBell;
 use super::ring::{Fifo, Segment};
-use super::{Chains, DeviceError, Queue, QueueCounters, TABLE};
+use super::{Chains, DeviceError, DriverQueue, QueueCounters, TABLE};
 use crate::ring::Taken;
 
 /// The driver's side of a transmit queue.
 pub struct TransmitQueue {
-    queue: Queue,
+    queue: DriverQueue,
     blitter: Blitter,
     /// Free slots.
     free: Fifo,
@@ -26,7 +26,7 @@ pub struct TransmitQueue {
 }
 
 impl TransmitQueue {
-    pub(super) fn new(queue: Queue) -> TransmitQueue {
+    pub(super) fn new(queue: DriverQueue) -> TransmitQueue {
         let size = queue.slots.size;
         TransmitQueue {
             blitter: Blitter::new(),

@@ -12,7 +12,7 @@ use bellows_sys::cache::{prefetch, prefetch_to_write};
 use super::error::RingError;
 use super::guest::{AVAILABLE, Area, DESCRIPTOR, Descriptor, INDIRECT, NEXT, USED, WRITE, Window, write_u64};
 use super::notify::{self, Doorbell};
-use super::options::{Kind, Options};
+use super::options::{RingKind, RingOptions};
 use super::{Counters, Position};
 use crate::features::Features;
 use crate::inflight::{Inflight, kill};
@@ -55,7 +55,7 @@ pub(super) struct Cursor {
 impl Cursor {
     /// Advances by one chain of a split ring, or by the descriptors of one of a packed ring.
     #[inline(always)]
-    pub(super) fn advance<K: Kind>(&mut self, descriptors: u16, size: u16) {
+    pub(super) fn advance<K: RingKind>(&mut self, descriptors: u16, size: u16) {
         if K::PACKED {
             // Both are at most 32,768, so the sum has 17 bits.
             let next = u32::from(self.index) + u32::from(descriptors);
@@ -144,7 +144,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Position of the next chain.
     #[inline(always)]
-    pub(super) fn available<K: Kind>(&self) -> Cursor {
+    pub(super) fn available<K: RingKind>(&self) -> Cursor {
         if K::PACKED { self.available } else { self.available.after(self.chains) }
     }
 }
@@ -153,7 +153,7 @@ impl Progress {
 pub(super) struct Core {
     pub(super) memory: Arc<Memory>,
     pub(super) features: Features,
-    pub(super) options: Options,
+    pub(super) options: RingOptions,
     pub(super) descriptors: NonNull<u8>,
     pub(super) driver: Area,
     pub(super) device: Area,
@@ -216,7 +216,7 @@ impl WriteLog {
 unsafe impl Send for Core {}
 
 impl Core {
-    pub(super) fn new(setup: super::Setup, options: Options, areas: [NonNull<u8>; 3]) -> Core {
+    pub(super) fn new(setup: super::Setup, options: RingOptions, areas: [NonNull<u8>; 3]) -> Core {
         let [descriptors, driver, device] = areas;
         let (available, used) = match setup.position {
             Position::Split { avail, used } => {
@@ -293,7 +293,7 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(super) fn begin<K: Kind>(&self) -> Progress {
+    pub(super) fn begin<K: RingKind>(&self) -> Progress {
         let is_behind = K::PACKED && self.used != self.available;
         let behind = if is_behind { self.available.ahead_of(self.used, self.size) } else { 0 };
         Progress { available: self.available, behind, chains: 0, last: 0, first: 0 }
@@ -301,7 +301,7 @@ impl Core {
 
     /// Position at which the next chain will be used.
     #[inline(always)]
-    fn used<K: Kind>(&self, progress: &Progress) -> Cursor {
+    fn used<K: RingKind>(&self, progress: &Progress) -> Cursor {
         match (K::PACKED, progress.behind) {
             (false, _) => self.used.after(progress.chains),
             (true, 0) => progress.available,
@@ -349,7 +349,7 @@ impl Core {
     /// The head of the next chain, if there is one: its index and descriptor. For split rings the caller has checked
     /// the available index.
     #[inline(always)]
-    pub(super) fn head<K: Kind>(&self, at: Cursor) -> Result<Option<(u16, Descriptor)>, RingError> {
+    pub(super) fn head<K: RingKind>(&self, at: Cursor) -> Result<Option<(u16, Descriptor)>, RingError> {
         if K::PACKED {
             // SAFETY: positions of a packed ring are below its size (checked at setup, kept by advance()).
             let descriptor = unsafe { Descriptor::read(true, self.descriptors, at.index) };
@@ -376,7 +376,7 @@ impl Core {
     /// descriptors for writing takes them away from a driver that is writing beside them, and costs more than it
     /// gains.)
     #[inline(always)]
-    pub(super) fn look_ahead<K: Kind, const RECEIVE: bool>(&self, window: &Window, mut at: Cursor) {
+    pub(super) fn look_ahead<K: RingKind, const RECEIVE: bool>(&self, window: &Window, mut at: Cursor) {
         let descriptor = if K::PACKED {
             at.advance::<K>(AHEAD, self.size);
             // A smaller ring has no descriptor so far ahead.
@@ -411,7 +411,7 @@ impl Core {
 
     /// Records that a chain has been used, with the number of bytes written; the driver sees it at the end of the call.
     #[inline(always)]
-    pub(super) fn complete<K: Kind, const RECEIVE: bool>(
+    pub(super) fn complete<K: RingKind, const RECEIVE: bool>(
         &mut self,
         progress: &mut Progress,
         chain: Chain,
@@ -461,7 +461,7 @@ impl Core {
 
     /// Ends a call: does the copies, publishes the used chains, and notifies the driver if it wants that.
     #[inline(always)]
-    pub(super) fn finish<K: Kind, const RECEIVE: bool>(&mut self, progress: Progress) {
+    pub(super) fn finish<K: RingKind, const RECEIVE: bool>(&mut self, progress: Progress) {
         self.blitter.barrier();
         if progress.chains == 0 {
             return;
@@ -550,7 +550,7 @@ impl Core {
     /// Finds the header and data of a chain that is one buffer, or a header and one buffer, in the ring or in a table.
     /// `None` for all others, and for errors: [`walk`](Core::walk) handles those.
     #[inline(always)]
-    pub(super) fn locate<K: Kind, const RECEIVE: bool>(
+    pub(super) fn locate<K: RingKind, const RECEIVE: bool>(
         &self,
         window: &Window,
         head: u16,
@@ -795,7 +795,7 @@ impl Core {
 
 /// Header and data in one buffer.
 #[inline(always)]
-fn one_buffer<K: Kind>(window: &Window, buffer: Descriptor, chain: Chain) -> Option<Spot> {
+fn one_buffer<K: RingKind>(window: &Window, buffer: Descriptor, chain: Chain) -> Option<Spot> {
     let room = buffer.length.checked_sub(K::HEADER as u32)?;
     let header = window.find(buffer.address, buffer.length)?;
     Some(Spot { header, data: header.wrapping_add(K::HEADER), room, chain })
@@ -803,7 +803,7 @@ fn one_buffer<K: Kind>(window: &Window, buffer: Descriptor, chain: Chain) -> Opt
 
 /// The header in a separate buffer.
 #[inline(always)]
-fn two_buffers<K: Kind>(window: &Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
+fn two_buffers<K: RingKind>(window: &Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
     if header.length as usize != K::HEADER {
         return None;
     }

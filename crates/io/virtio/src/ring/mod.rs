@@ -45,7 +45,7 @@ use crate::memory::Memory;
 pub use self::core::{STEPS_PER_CALL, STEPS_PER_PACKET};
 pub use error::{RingError, SetupError};
 pub use notify::Doorbell;
-pub use options::{Direction, Options};
+pub use options::{Direction, RingOptions};
 
 pub use crate::position::Position;
 

@@ -11,7 +11,7 @@ use bellows_sys::wake::PeerEvent;
 
 use super::core::Cursor;
 use super::guest::{AVAILABLE, Area, DESCRIPTOR};
-use super::options::{Kind, Options};
+use super::options::{RingKind, RingOptions};
 use crate::memory::Memory;
 
 /// Split rings: the other side does not want notifications.
@@ -29,7 +29,7 @@ fn passed(event: u16, new: u16, old: u16) -> bool {
 
 /// Whether the driver wants to be notified of the latest publication.
 #[inline(always)]
-pub(super) fn wanted<K: Kind>(driver: Area, size: u16, used: Cursor, signalled: &mut Option<u16>) -> bool {
+pub(super) fn wanted<K: RingKind>(driver: Area, size: u16, used: Cursor, signalled: &mut Option<u16>) -> bool {
     // The used chains must be visible before this check: the driver first asks and then checks again.
     fence(SeqCst);
     let old = signalled.replace(used.index);
@@ -66,7 +66,7 @@ fn passed_packed(at: u16, size: u16, used: Cursor, old: u16) -> bool {
 /// sleeps.
 pub struct Doorbell {
     _memory: Arc<Memory>,
-    options: Options,
+    options: RingOptions,
     size: u16,
     descriptors: NonNull<u8>,
     driver: Area,
@@ -84,7 +84,7 @@ unsafe impl Sync for Doorbell {}
 impl Doorbell {
     pub(super) fn new(
         memory: &Arc<Memory>,
-        options: Options,
+        options: RingOptions,
         size: u16,
         areas: [NonNull<u8>; 3],
         kick: Option<PeerEvent>,

@@ -30,7 +30,7 @@ impl Direction {
 
 /// The negotiated features that make a difference to a ring's loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct RingOptions {
     /// Packed; otherwise split.
     pub packed: bool,
     /// A received packet may be spread over several buffers. Always false for transmit.
@@ -47,15 +47,15 @@ pub struct Options {
     pub offloads: bool,
 }
 
-impl Options {
+impl RingOptions {
     /// The options of a ring.
-    pub fn new(features: Features, direction: Direction) -> Options {
+    pub fn new(features: Features, direction: Direction) -> RingOptions {
         let mergeable = features.has(Features::MRG_RXBUF);
         let offloads = match direction {
             Direction::Receive => Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6,
             Direction::Transmit => Features::CSUM | Features::HOST_TSO4 | Features::HOST_TSO6,
         };
-        Options {
+        RingOptions {
             packed: features.has(Features::RING_PACKED),
             mergeable: mergeable && direction == Direction::Receive,
             in_order: features.has(Features::IN_ORDER),
@@ -73,7 +73,7 @@ impl Options {
 }
 
 /// The instance's name: `packed in-order header-12`.
-impl fmt::Display for Options {
+impl fmt::Display for RingOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.packed { "packed" } else { "split" })?;
         let words = [
@@ -89,7 +89,7 @@ impl fmt::Display for Options {
 }
 
 /// One combination of options, known when the loop is compiled.
-pub(super) trait Kind {
+pub(super) trait RingKind {
     const PACKED: bool;
     const MERGEABLE: bool;
     const IN_ORDER: bool;
@@ -118,7 +118,7 @@ impl<
     const INDIRECT: bool,
     const HEADER: usize,
     const OFFLOADS: bool,
-> Kind for Vring<PACKED, MERGEABLE, IN_ORDER, EVENT_IDX, INDIRECT, HEADER, OFFLOADS>
+> RingKind for Vring<PACKED, MERGEABLE, IN_ORDER, EVENT_IDX, INDIRECT, HEADER, OFFLOADS>
 {
     const PACKED: bool = PACKED;
     const MERGEABLE: bool = MERGEABLE;
@@ -148,7 +148,7 @@ macro_rules! fixed {
 }
 
 /// The loop of one ring: the instance of `transmit` for its options.
-pub(super) fn transmit(options: Options) -> super::transmit::Loop {
+pub(super) fn transmit(options: RingOptions) -> super::transmit::Loop {
     fixed!(PACKED = options.packed => fixed!(IN_ORDER = options.in_order => fixed!(EVENT_IDX = options.event_idx =>
     fixed!(INDIRECT = options.indirect => fixed!(LONG = options.long_header => fixed!(OFFLOADS = options.offloads =>
         super::transmit::transmit::<
@@ -158,7 +158,7 @@ pub(super) fn transmit(options: Options) -> super::transmit::Loop {
 }
 
 /// The loop of one ring: the instance of `receive` for its options.
-pub(super) fn receive(options: Options) -> super::receive::Loop {
+pub(super) fn receive(options: RingOptions) -> super::receive::Loop {
     fixed!(PACKED = options.packed => fixed!(MERGEABLE = options.mergeable => fixed!(IN_ORDER = options.in_order =>
     fixed!(EVENT_IDX = options.event_idx => fixed!(INDIRECT = options.indirect => fixed!(LONG = options.long_header =>
     fixed!(OFFLOADS = options.offloads =>

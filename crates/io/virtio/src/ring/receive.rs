@@ -6,14 +6,14 @@ use bellows_ports::offload;
 use super::core::{AHEAD, Core, MAX_PIECES, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
-use super::options::Kind;
+use super::options::RingKind;
 use super::{Stop, Taken};
 
 /// One instance of the loop; sends the packets in order.
 pub(super) type Loop = fn(&mut Core, &[Packet]) -> Taken;
 
 /// The loop.
-pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
+pub(super) fn receive<K: RingKind>(core: &mut Core, packets: &[Packet]) -> Taken {
     // The cost of long chains beyond one packet each is kept there, because here it would take a register from the
     // loop.
     core.spent = 0;
@@ -105,7 +105,7 @@ fn passes(core: &mut Core, packet: &Packet) -> bool {
 
 /// Safety: header and data of the spot are mapped, with room for the packet.
 #[inline(always)]
-unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
+unsafe fn put_spot<K: RingKind>(core: &mut Core, packet: &Packet, spot: Spot) {
     let data = packet.bytes();
     core.will_write(spot.header, K::HEADER);
     core.will_write(spot.data, data.len());
@@ -125,7 +125,7 @@ unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
 ///
 /// Safety: the header is mapped at `target`.
 #[inline(never)]
-unsafe fn put_offload<K: Kind>(core: &Core, target: *mut u8) {
+unsafe fn put_offload<K: RingKind>(core: &Core, target: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { write_header::<K>(target, encode_offload(core.offload), 1) };
 }
@@ -151,7 +151,7 @@ fn encode_offload(offload: Offload) -> (u64, u16) {
 ///
 /// Safety: the header is mapped at `target`.
 #[inline(always)]
-unsafe fn write_header<K: Kind>(target: *mut u8, (low, high): (u64, u16), buffers: u16) {
+unsafe fn write_header<K: RingKind>(target: *mut u8, (low, high): (u64, u16), buffers: u16) {
     let low = low.to_le();
     // SAFETY: the caller's promise.
     unsafe {
@@ -181,7 +181,7 @@ enum Put {
 /// The progress is passed and returned by value: behind a reference it would live in memory throughout the loop, and
 /// would be read as a whole right after parts of it were written.
 #[inline(never)]
-fn put_scattered<K: Kind>(
+fn put_scattered<K: RingKind>(
     core: &mut Core,
     progress: Progress,
     packet: &Packet,
@@ -195,7 +195,7 @@ fn put_scattered<K: Kind>(
 
 /// The same, with a window that moves.
 #[inline(always)]
-fn put_chains<K: Kind>(
+fn put_chains<K: RingKind>(
     core: &mut Core,
     window: &mut Window,
     mut progress: Progress,
@@ -247,7 +247,7 @@ fn put_chains<K: Kind>(
 
 /// Queues the copies of header and data into the pieces, which have room for both.
 #[inline(always)]
-fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
+fn scatter<K: RingKind>(core: &mut Core, packet: &Packet) {
     let encoded = if K::OFFLOADS { encode(core, packet) } else { (0, 0) };
     let mut header = [0; 12];
     header[..8].copy_from_slice(&encoded.0.to_le_bytes());

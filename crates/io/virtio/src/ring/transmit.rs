@@ -8,7 +8,7 @@ use bellows_ports::offload;
 use super::core::{AHEAD, Chain, Core, Cursor, Piece, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u16, read_u64};
-use super::options::Kind;
+use super::options::RingKind;
 
 /// One instance of the loop: takes at most this many packets into the vector. Returns how many chains were taken.
 pub(super) type Loop = fn(&mut Core, &mut Vector, usize) -> usize;
@@ -17,7 +17,7 @@ pub(super) type Loop = fn(&mut Core, &mut Vector, usize) -> usize;
 const OFFLOAD: usize = size_of::<Offload>();
 
 /// The loop.
-pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usize) -> usize {
+pub(super) fn transmit<K: RingKind>(core: &mut Core, packets: &mut Vector, most: usize) -> usize {
     core.spent = 0;
     let burst = most.min(packets.room());
     let available = match waiting::<K>(core, burst) {
@@ -86,7 +86,7 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
 /// Takes one chain of any kind, and moves the window with it. Returns the progress of the call, and by how many chains
 /// fewer it may take; `None` if the call is at its end.
 #[inline(never)]
-fn take_other<K: Kind>(
+fn take_other<K: RingKind>(
     core: &mut Core,
     packets: &mut Vector,
     mut progress: Progress,
@@ -96,22 +96,22 @@ fn take_other<K: Kind>(
     let taken = take_chain::<K>(core, &mut window, progress.available::<K>(), ordinary);
     core.window = window;
     let length = match &taken {
-        Ok(Taken::Packet(chain, _) | Taken::Dropped(chain)) => {
+        Ok(ChainTaken::Packet(chain, _) | ChainTaken::Dropped(chain)) => {
             chain.length.saturating_sub(K::HEADER as u64).min(LARGE_DATA_ROOM as u64) as usize
         }
-        Ok(Taken::Nothing) | Err(_) => 0,
+        Ok(ChainTaken::Nothing) | Err(_) => 0,
     };
     let cost = core.charge(length);
     // Its cost beyond one packet is first taken from the spare packets of the burst.
     let spared = cost.min(core.spare);
     core.spare -= spared;
     let chain = match taken {
-        Ok(Taken::Packet(chain, packet)) => {
+        Ok(ChainTaken::Packet(chain, packet)) => {
             let _ = packets.push(packet);
             chain
         }
-        Ok(Taken::Dropped(chain)) => chain,
-        Ok(Taken::Nothing) => return None,
+        Ok(ChainTaken::Dropped(chain)) => chain,
+        Ok(ChainTaken::Nothing) => return None,
         Err(error) => {
             core.fail(error);
             return None;
@@ -122,7 +122,7 @@ fn take_other<K: Kind>(
 }
 
 /// The result of taking a chain.
-enum Taken {
+enum ChainTaken {
     Packet(Chain, Packet),
     /// It has nothing to pass on; counted.
     Dropped(Chain),
@@ -132,7 +132,7 @@ enum Taken {
 
 /// The number of chains that wait, at most `most`; for a packed ring `most` if there is one at all.
 #[inline(always)]
-fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
+fn waiting<K: RingKind>(core: &Core, most: usize) -> Result<usize, RingError> {
     if K::PACKED {
         let first = if most == 0 { None } else { core.head::<K>(core.available)? };
         Ok(if first.is_some() { most } else { 0 })
@@ -147,7 +147,7 @@ fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
 ///
 /// Safety: header and data of the spot are mapped, and the packet has as many bytes as the data.
 #[inline(always)]
-unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) -> Option<Packet> {
+unsafe fn take_spot<K: RingKind>(core: &mut Core, mut packet: Packet, spot: Spot) -> Option<Packet> {
     let data = spot.room as usize;
     let target = packet.bytes_mut().as_mut_ptr();
     if K::OFFLOADS {
@@ -170,10 +170,10 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
 
 /// Takes the packet of an available chain with several buffers.
 #[inline(always)]
-fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinary: Packet) -> Result<Taken, RingError> {
+fn take_chain<K: RingKind>(core: &mut Core, window: &mut Window, at: Cursor, ordinary: Packet) -> Result<ChainTaken, RingError> {
     core.pieces.clear();
     // Values read from it before are discarded.
-    let Some((head, first)) = core.head::<K>(at)? else { return Ok(Taken::Nothing) };
+    let Some((head, first)) = core.head::<K>(at)? else { return Ok(ChainTaken::Nothing) };
     let chain = match (K::PACKED, K::INDIRECT) {
         (false, false) => core.walk::<false, false, false>(window, head, first),
         (false, true) => core.walk::<false, true, false>(window, head, first),
@@ -183,17 +183,17 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
     let data = chain.length.checked_sub(K::HEADER as u64).ok_or(RingError::NoHeader)? as usize;
     if data == 0 {
         core.counters.empty += 1;
-        return Ok(Taken::Dropped(chain));
+        return Ok(ChainTaken::Dropped(chain));
     }
     if data > LARGE_DATA_ROOM {
         core.counters.too_long += 1;
-        return Ok(Taken::Dropped(chain));
+        return Ok(ChainTaken::Dropped(chain));
     }
     let mut packet = ordinary;
     if data > DATA_ROOM {
         let Some(large) = core.large_packet(data) else {
             core.counters.no_large_buffer += 1;
-            return Ok(Taken::Dropped(chain));
+            return Ok(ChainTaken::Dropped(chain));
         };
         packet = large;
     }
@@ -217,9 +217,9 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
         // The bytes to check must be there, and a packet that is dropped must not be written to later.
         core.blitter.barrier();
         let admitted = admit(core, packet, decode(header.0, header.1));
-        return Ok(admitted.map_or(Taken::Dropped(chain), |packet| Taken::Packet(chain, packet)));
+        return Ok(admitted.map_or(ChainTaken::Dropped(chain), |packet| ChainTaken::Packet(chain, packet)));
     }
-    Ok(Taken::Packet(chain, packet))
+    Ok(ChainTaken::Packet(chain, packet))
 }
 
 /// The header at the start of the pieces, which contain one.

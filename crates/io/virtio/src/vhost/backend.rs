@@ -16,7 +16,7 @@ use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::closer::Closer;
-use super::control::{Pace, abandoned, prepare};
+use super::control::{ReconnectPace, abandoned, prepare};
 use super::device::Device;
 use super::endpoint::{Endpoint, EndpointHold, pause};
 use super::port::{LentRing, Port};
@@ -281,7 +281,7 @@ impl Control {
     fn run(mut self) {
         let confinement = Confinement::begin(self.policy.confine);
         self.status.common.confinement(confinement);
-        let mut pace = Pace::new(self.policy.longest_pause);
+        let mut pace = ReconnectPace::new(self.policy.longest_pause);
         while let Some(socket) = self.next() {
             let started = Instant::now();
             self.handle_connection(socket);

@@ -75,7 +75,7 @@ pub(super) fn abandoned(socket: &Path) {
 
 /// The delay before the next connection: connections that end at once come again at once.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ReconnectPace {
     pause: Duration,
     longest: Duration,
 }
@@ -83,9 +83,9 @@ pub(super) struct Pace {
 /// A connection that has lasted this long was a session, not an attempt.
 const SESSION: Duration = Duration::from_secs(1);
 
-impl Pace {
-    pub(super) fn new(longest: Duration) -> Pace {
-        Pace { pause: Duration::ZERO, longest }
+impl ReconnectPace {
+    pub(super) fn new(longest: Duration) -> ReconnectPace {
+        ReconnectPace { pause: Duration::ZERO, longest }
     }
 
     /// The delay after a connection that has lasted for `lasted`.
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn short_connections_are_taken_ever_more_slowly_and_long_ones_at_once() {
-        let mut pace = Pace::new(Duration::from_secs(1));
+        let mut pace = ReconnectPace::new(Duration::from_secs(1));
         let mut milliseconds = |lasted: u64| pace.after(Duration::from_millis(lasted)).as_millis();
         let pauses: Vec<u128> = (0..8).map(|_| milliseconds(5)).collect();
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);

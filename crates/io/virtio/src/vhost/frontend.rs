@@ -94,7 +94,7 @@ pub struct Placed<D> {
 /// Creates a driver for a device: places its rings and buffers in memory.
 ///
 /// Called by the front end's thread, once for every device: rings start anew, with both sides at the first descriptor.
-pub trait Layout: Send + 'static {
+pub trait DriverFactory: Send + 'static {
     /// The driver's side of all rings, which the engine runs. Dropped on the front end's thread when the device is
     /// gone.
     type Driver: Send + 'static;
@@ -120,7 +120,7 @@ impl Frontend {
     /// # Errors
     /// In server mode those of the socket: another process listens there, or the folder does not exist or is not
     /// writable. `InvalidInput` for an impossible number of queues or descriptors.
-    pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
+    pub fn start<L: DriverFactory>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
         let closer = Closer::start()?;
         let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
         Frontend::start_at(endpoint, config, layout, closer)
@@ -131,7 +131,7 @@ impl Frontend {
     ///
     /// # Errors
     /// Those of [`start`](Frontend::start); the old one continues unchanged.
-    pub fn succeed<L: Layout>(&self, config: FrontendConfig, layout: L) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
+    pub fn succeed<L: DriverFactory>(&self, config: FrontendConfig, layout: L) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
         let closer = Closer::start()?;
         let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
         let open = || Endpoint::open(&socket, mode, access, &closer);
@@ -149,7 +149,7 @@ impl Frontend {
         self.hold.resume();
     }
 
-    fn start_at<L: Layout>(
+    fn start_at<L: DriverFactory>(
         mut endpoint: Endpoint,
         config: FrontendConfig,
         layout: L,
@@ -196,7 +196,7 @@ impl Drop for Frontend {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state of the thread.
-struct Control<L: Layout> {
+struct Control<L: DriverFactory> {
     config: FrontendConfig,
     layout: L,
     lender: Lender<L::Driver>,
@@ -208,7 +208,7 @@ struct Control<L: Layout> {
     denied: u64,
 }
 
-impl<L: Layout> Control<L> {
+impl<L: DriverFactory> Control<L> {
     fn run(mut self) {
         let confinement = Confinement::begin(self.config.policy.confine);
         self.status.confinement(confinement);

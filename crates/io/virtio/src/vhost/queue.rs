@@ -221,14 +221,14 @@ mod tests {
     use std::os::fd::AsFd;
     use std::process::{Command, Stdio};
 
-    use bellows_sys::wake::Event;
+    use bellows_sys::wake::WakeEvent;
 
     use super::*;
 
     #[test]
     #[ignore = "leaves the process without descriptors; run by a_ring_whose_event_cannot_be_had_is_refused"]
     fn has_no_descriptor_left() {
-        let event = File::from(Event::new().unwrap().as_fd().try_clone_to_owned().unwrap());
+        let event = File::from(WakeEvent::new().unwrap().as_fd().try_clone_to_owned().unwrap());
         let mut taken = Vec::new();
         let error = loop {
             match listen(&event) {

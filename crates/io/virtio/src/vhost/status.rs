@@ -26,7 +26,7 @@ pub struct SideStatus<S> {
     app: String,
     socket: PathBuf,
     mode: Mode,
-    state: Mutex<State<S>>,
+    state: Mutex<VhostState<S>>,
     faults: SharedFaults,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct DeviceStatus {
     pub(super) common: SideStatus<DeviceSide>,
     /// Counters of the rings that run. The engine writes those of the rings that it has, the control thread those of
     /// the others.
-    running: Vec<Shared>,
+    running: Vec<SharedCounters>,
     notifiers: Notifiers,
 }
 
@@ -127,9 +127,9 @@ pub enum QueueState {
 
 /// Counters that one thread writes and others read at any time.
 #[derive(Default)]
-struct Shared([AtomicU64; 8]);
+struct SharedCounters([AtomicU64; 8]);
 
-impl Shared {
+impl SharedCounters {
     fn store(&self, counters: Counters) {
         let Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer } = counters;
         let counters = [packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer];
@@ -161,7 +161,7 @@ impl SharedFaults {
     }
 }
 
-struct State<S> {
+struct VhostState<S> {
     snapshot: Snapshot<S>,
     errors: Errors,
     lines: LogLimit,
@@ -184,7 +184,7 @@ impl Errors {
 impl<S: Clone + Default> SideStatus<S> {
     pub(super) fn new(app: String, socket: PathBuf, mode: Mode) -> SideStatus<S> {
         let lines = LogLimit::new(Instant::now());
-        let state = State { snapshot: Snapshot::default(), errors: Errors::default(), lines };
+        let state = VhostState { snapshot: Snapshot::default(), errors: Errors::default(), lines };
         SideStatus { app, socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
     }
 
@@ -203,7 +203,7 @@ impl<S: Clone + Default> SideStatus<S> {
         self.snapshot_of(&self.lock())
     }
 
-    fn snapshot_of(&self, state: &State<S>) -> Snapshot<S> {
+    fn snapshot_of(&self, state: &VhostState<S>) -> Snapshot<S> {
         Snapshot { errors: state.errors.list(), faults: self.faults.load(), ..state.snapshot.clone() }
     }
 
@@ -212,7 +212,7 @@ impl<S: Clone + Default> SideStatus<S> {
         self.faults.note();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<S>> {
+    fn lock(&self) -> MutexGuard<'_, VhostState<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -341,7 +341,7 @@ impl DeviceStatus {
     /// The status of a device with at most this many queues.
     pub(super) fn new(app: String, socket: PathBuf, mode: Mode, queues: usize, notifiers: Notifiers) -> DeviceStatus {
         let common = SideStatus::<DeviceSide>::new(app, socket, mode);
-        DeviceStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
+        DeviceStatus { common, running: (0..queues).map(|_| SharedCounters::default()).collect(), notifiers }
     }
 
     /// Records the features that a driver is offered.

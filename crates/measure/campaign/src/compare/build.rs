@@ -11,7 +11,7 @@ use crate::file::Loaded;
 use crate::folder::{Info, JournalError, is_unused};
 use crate::processes::Stop;
 use crate::runner::Observer;
-use crate::template::{Placeholder, Template, Value};
+use crate::template::{Placeholder, Template, PlaceholderValue};
 
 /// The name of the working tree, besides `.`.
 const WORKING_TREE: &str = "working tree";
@@ -70,11 +70,11 @@ pub fn build_versions(
         }
         let Found { version: Version { name, content, .. }, kind } = found;
         let made = match kind {
-            Kind::Revision(repository, revision) => {
+            VersionKind::Revision(repository, revision) => {
                 let tell = &mut |text: &str| observer.preparing(text);
                 store.built(name, (repository, revision), &spec, content, stop, tell)?
             }
-            Kind::Path(path) => store.copied(name, path, content, spec.program.as_deref())?,
+            VersionKind::Path(path) => store.copied(name, path, content, spec.program.as_deref())?,
         };
         values.push(made);
     }
@@ -88,10 +88,10 @@ pub fn build_versions(
 /// A version and where it comes from.
 struct Found {
     version: Version,
-    kind: Kind,
+    kind: VersionKind,
 }
 
-enum Kind {
+enum VersionKind {
     Revision(Repository, Revision),
     Path(PathBuf),
 }
@@ -154,7 +154,7 @@ impl Finder<'_> {
                 let called = called.map_or(String::new(), |called| format!(" {}", called.to_string_lossy()));
                 let content = format!("sha256 {hash}{called}");
                 let version = Version { name: name.to_owned(), commit: None, content };
-                Ok(Found { version, kind: Kind::Path(path.to_owned()) })
+                Ok(Found { version, kind: VersionKind::Path(path.to_owned()) })
             }
         }
     }
@@ -163,7 +163,7 @@ impl Finder<'_> {
         let toolchain = (self.toolchain)()?.map_or(String::new(), |toolchain| format!("{TOOLCHAIN}{toolchain}"));
         let content = format!("{TREE}{}{toolchain}", revision.tree);
         let version = Version { name: name.to_owned(), commit: Some(revision.commit.clone()), content };
-        Ok(Found { version, kind: Kind::Revision(repository, revision) })
+        Ok(Found { version, kind: VersionKind::Revision(repository, revision) })
     }
 
     /// A folder that is hashed and copied has neither its own copy nor results in it.
@@ -253,7 +253,7 @@ fn fill(campaign: &mut Campaign, factor: &str, versions: &[Version; 2], made: &[
                 }
                 continue;
             };
-            level.values.insert(key.to_owned(), Value::Text(value));
+            level.values.insert(key.to_owned(), PlaceholderValue::Text(value));
         }
     }
     Ok(())

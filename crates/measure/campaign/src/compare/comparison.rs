@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::compared::Compared;
 use super::error::CompareError;
 use super::failures::Failures;
-use super::judge::{Conclusion, Rules, Sample, Scale, judge, scale};
+use super::judge::{Conclusion, Rules, PairSample, Scale, judge, scale};
 use super::pairs::{Collector, Set};
-use super::whole::{Group, groups};
+use super::whole::{CombinationGroup, groups};
 use crate::campaign::{Campaign, Version};
 use crate::folder::Info;
 use crate::plan::Hash;
@@ -24,16 +24,16 @@ const MIN_RESAMPLES: usize = 200;
 
 /// What is asked of the pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct ComparisonOptions {
     /// The probability with which all intervals of the combinations hold together, such as 0.95.
     pub confidence: f64,
     /// The difference, as a share, below which versions count as equal.
     pub margin: Option<f64>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { confidence: 0.95, margin: None }
+impl Default for ComparisonOptions {
+    fn default() -> ComparisonOptions {
+        ComparisonOptions { confidence: 0.95, margin: None }
     }
 }
 
@@ -84,7 +84,7 @@ impl Comparison {
     /// # Errors
     /// If the campaign has no pairs, the folder has the results of another campaign, or of none, or files cannot be
     /// read.
-    pub fn read(folder: &Path, campaign: &Campaign, options: &Options) -> Result<Comparison, CompareError> {
+    pub fn read(folder: &Path, campaign: &Campaign, options: &ComparisonOptions) -> Result<Comparison, CompareError> {
         let paired = campaign.paired.as_ref().and_then(|paired| campaign.factor(paired));
         let paired = paired.filter(|paired| campaign.factors[*paired].levels.len() == 2);
         let paired = paired.ok_or(CompareError::NotPaired)?;
@@ -148,9 +148,9 @@ fn compare(sets: &[Set], rules: Rules) -> (Vec<Compared>, Vec<Compared>) {
     let answers = |sets: &[Set]| {
         let groups = groups(sets, &scales);
         let each = sets.iter().zip(&scales).zip(&failures);
-        let each = each.map(|((set, scale), failures)| Sample::of(&[&set.pairs], *scale, set.better, *failures));
+        let each = each.map(|((set, scale), failures)| PairSample::of(&[&set.pairs], *scale, set.better, *failures));
         // Readers take either answer, so that both are one family.
-        let samples: Vec<Sample> = each.chain(groups.iter().map(Group::sample)).collect();
+        let samples: Vec<PairSample> = each.chain(groups.iter().map(CombinationGroup::sample)).collect();
         let mut judged = judge(&samples, rules);
         for (index, judged) in judged.iter_mut().enumerate() {
             let (pairs, resamples) = sets.get(index).map_or((&[][..], 0), |set| (&set.pairs, resamples));

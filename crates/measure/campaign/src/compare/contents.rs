@@ -18,19 +18,19 @@ pub(super) fn hash(path: &Path) -> Result<String, CompareError> {
     if found.is_dir() {
         walk(path, Path::new(""), &mut |place, entry| {
             let kind = match entry {
-                Entry::Folder => "folder",
-                Entry::Link(_) => "link",
-                Entry::File { is_program: false } => "file",
-                Entry::File { is_program: true } => "program",
+                FolderEntry::Folder => "folder",
+                FolderEntry::Link(_) => "link",
+                FolderEntry::File { is_program: false } => "file",
+                FolderEntry::File { is_program: true } => "program",
             };
             [kind.as_bytes(), b"\0", place.as_os_str().as_bytes(), b"\0"].iter().for_each(|part| hash.update(part));
             match entry {
-                Entry::Folder => {}
-                Entry::Link(target) => {
+                FolderEntry::Folder => {}
+                FolderEntry::Link(target) => {
                     hash.update(target.as_os_str().as_bytes());
                     hash.update(b"\0");
                 }
-                Entry::File { .. } => hash.update(file_hash(&path.join(place))?),
+                FolderEntry::File { .. } => hash.update(file_hash(&path.join(place))?),
             }
             Ok(())
         })?;
@@ -67,9 +67,9 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), CompareError> {
     walk(from, Path::new(""), &mut |place, entry| {
         let (source, target) = (from.join(place), to.join(place));
         match entry {
-            Entry::Folder => fs::create_dir(&target).map_err(io_error("create", &target)),
-            Entry::Link(link) => std::os::unix::fs::symlink(link, &target).map_err(io_error("create", &target)),
-            Entry::File { .. } => fs::copy(&source, &target).map(drop).map_err(io_error("copy", &source)),
+            FolderEntry::Folder => fs::create_dir(&target).map_err(io_error("create", &target)),
+            FolderEntry::Link(link) => std::os::unix::fs::symlink(link, &target).map_err(io_error("create", &target)),
+            FolderEntry::File { .. } => fs::copy(&source, &target).map(drop).map_err(io_error("copy", &source)),
         }
     })
 }
@@ -81,7 +81,7 @@ fn neither(path: PathBuf) -> CompareError {
 }
 
 /// What a folder has.
-enum Entry {
+enum FolderEntry {
     Folder,
     Link(PathBuf),
     File { is_program: bool },
@@ -91,7 +91,7 @@ enum Entry {
 fn walk(
     top: &Path,
     below: &Path,
-    visit: &mut impl FnMut(&Path, &Entry) -> Result<(), CompareError>,
+    visit: &mut impl FnMut(&Path, &FolderEntry) -> Result<(), CompareError>,
 ) -> Result<(), CompareError> {
     let folder = top.join(below);
     let entries = fs::read_dir(&folder).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
@@ -103,13 +103,13 @@ fn walk(
         let failed = || io_error("read", &path);
         let found = fs::symlink_metadata(&path).map_err(failed())?;
         let entry = match found.file_type() {
-            kind if kind.is_dir() => Entry::Folder,
-            kind if kind.is_symlink() => Entry::Link(fs::read_link(&path).map_err(failed())?),
-            kind if kind.is_file() => Entry::File { is_program: found.permissions().mode() & 0o111 != 0 },
+            kind if kind.is_dir() => FolderEntry::Folder,
+            kind if kind.is_symlink() => FolderEntry::Link(fs::read_link(&path).map_err(failed())?),
+            kind if kind.is_file() => FolderEntry::File { is_program: found.permissions().mode() & 0o111 != 0 },
             _ => return Err(neither(path)),
         };
         visit(&place, &entry)?;
-        if matches!(entry, Entry::Folder) {
+        if matches!(entry, FolderEntry::Folder) {
             walk(top, &place, visit)?;
         }
     }

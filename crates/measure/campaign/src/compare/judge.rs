@@ -1,6 +1,6 @@
 //! What the pairs of each combination say.
 
-use bellows_stats::power::{Comparison as Kind, smallest_effect};
+use bellows_stats::power::{TTest as Kind, smallest_effect};
 use bellows_stats::{Bootstrap, Paired, bootstrap_ratio_of_pairs, holm, paired_in_sets, signed_rank};
 use serde::Serialize;
 
@@ -144,7 +144,7 @@ pub(super) fn log_margin(margin: f64) -> f64 {
 }
 
 /// Pairs that are judged: those of a set, or of several together.
-pub(super) struct Sample {
+pub(super) struct PairSample {
     scale: Scale,
     better: Option<Better>,
     old: f64,
@@ -156,9 +156,9 @@ pub(super) struct Sample {
     pub(super) failures: Failures,
 }
 
-impl Sample {
+impl PairSample {
     /// Pairs in sets, each of which counts as much as the others.
-    pub(super) fn of(sets: &[&[Pair]], scale: Scale, better: Option<Better>, failures: Failures) -> Sample {
+    pub(super) fn of(sets: &[&[Pair]], scale: Scale, better: Option<Better>, failures: Failures) -> PairSample {
         let mean = |value: fn(&Pair) -> f64| {
             let scaled = |pair: &Pair| if scale == Scale::Share { value(pair).ln() } else { value(pair) };
             let of_set = |set: &&[Pair]| set.iter().map(scaled).sum::<f64>() / set.len() as f64;
@@ -173,7 +173,7 @@ impl Sample {
                 .fold(0.0, |size, pair| f64::max(size, pair.old.abs().max(pair.new.abs()))),
         };
         let differences = sets.iter().map(|set| differences(scale, set)).collect();
-        Sample { scale, better, old: mean(|pair| pair.old), new: mean(|pair| pair.new), differences, size, failures }
+        PairSample { scale, better, old: mean(|pair| pair.old), new: mean(|pair| pair.new), differences, size, failures }
     }
 
     /// Whether each set has two pairs.
@@ -234,7 +234,7 @@ pub(super) struct Judged {
 }
 
 /// What each sample says, corrected for all of them and for the tests of failures: they are one family.
-pub(super) fn judge(samples: &[Sample], rules: Rules) -> Vec<Judged> {
+pub(super) fn judge(samples: &[PairSample], rules: Rules) -> Vec<Judged> {
     let failures: Vec<Option<f64>> = samples.iter().map(|sample| sample.failures.p(rules.level)).collect();
     let testable = samples.iter().filter(|sample| sample.is_testable()).count();
     let number = (testable + failures.iter().flatten().count()).max(1);
@@ -244,8 +244,8 @@ pub(super) fn judge(samples: &[Sample], rules: Rules) -> Vec<Judged> {
     let ps = corrected(&of_tested(|tested| Some(tested.paired.p)).chain(failures).collect::<Vec<_>>());
     let ranks = corrected(&of_tested(|tested| tested.ranks).collect::<Vec<_>>());
     let equal = corrected(&of_tested(|tested| tested.equal).collect::<Vec<_>>());
-    let judged = |(index, sample): (usize, &Sample)| {
-        let Sample { scale, old, new, .. } = *sample;
+    let judged = |(index, sample): (usize, &PairSample)| {
+        let PairSample { scale, old, new, .. } = *sample;
         let effect = tested[index].as_ref().map(|Tested { paired, .. }| Effect {
             scale,
             old,

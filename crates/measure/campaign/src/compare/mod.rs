@@ -39,7 +39,7 @@ mod whole;
 
 pub use build::{Folders, build_versions};
 pub use compared::{Compared, Undisturbed};
-pub use comparison::{Comparison, Options, parse_margin};
+pub use comparison::{Comparison, ComparisonOptions, parse_margin};
 pub use error::CompareError;
 pub use failures::Failures;
 pub use judge::{Conclusion, Effect, Scale};

@@ -79,11 +79,11 @@ struct Combination {
     levels: BTreeMap<String, String>,
     /// The names and units of its scores.
     scores: Vec<(String, String)>,
-    blocks: BTreeMap<u32, [Option<Run>; 2]>,
+    blocks: BTreeMap<u32, [Option<PairRun>; 2]>,
 }
 
 /// What a pair needs of a row.
-struct Run {
+struct PairRun {
     id: RunId,
     /// The machine's number.
     machine: usize,
@@ -125,7 +125,7 @@ impl<'c> Collector<'c> {
             self.machines.len() - 1
         });
         if let Some(run) = combination.blocks.entry(row.run.block).or_default().get_mut(side) {
-            *run = Some(Run { id: row.run, machine, is_disturbed: !row.disturbed.is_empty(), failure, scores });
+            *run = Some(PairRun { id: row.run, machine, is_disturbed: !row.disturbed.is_empty(), failure, scores });
         }
     }
 
@@ -154,7 +154,7 @@ impl Combination {
     /// The pairs of each score; none before the first two runs are made.
     fn sets(&self, campaign: &Campaign, machines: &[Host]) -> Vec<Set> {
         let both = self.blocks.iter().filter_map(|(block, [old, new])| Some((*block, [old.as_ref()?, new.as_ref()?])));
-        let both: Vec<(u32, [&Run; 2])> = both.collect();
+        let both: Vec<(u32, [&PairRun; 2])> = both.collect();
         // Reports that nobody could read do not say which figures they have.
         let unknown = [("score".to_owned(), String::new())];
         let scores = if self.scores.is_empty() { &unknown } else { self.scores.as_slice() };
@@ -176,7 +176,7 @@ impl Combination {
                     }
                     found => {
                         let [has_old, has_new] = found.each_ref().map(Result::is_ok);
-                        let why = |(run, found): (&&Run, Result<f64, String>)| {
+                        let why = |(run, found): (&&PairRun, Result<f64, String>)| {
                             let why = found.err().or_else(|| is_of_two_machines.then(|| machines[run.machine].why()));
                             Some((run.id.to_string(), why?))
                         };
@@ -199,7 +199,7 @@ impl Host {
     }
 }
 
-impl Run {
+impl PairRun {
     /// A score, or why there is none.
     fn score(&self, number: usize) -> Result<f64, String> {
         let found = self.scores.iter().find(|(place, _)| *place == number);

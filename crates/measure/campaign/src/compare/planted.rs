@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use bellows_stats::power::{Comparison as Kind, smallest_effect};
+use bellows_stats::power::{TTest as Kind, smallest_effect};
 use fastrand::Rng;
 
 use super::failures::Failures;
-use super::judge::{Conclusion, Effect, Judged, Rules, Sample, Scale, judge, log_margin};
+use super::judge::{Conclusion, Effect, Judged, Rules, PairSample, Scale, judge, log_margin};
 use super::pairs::{Pair, Set};
 use super::whole::groups;
 use crate::campaign::Better;
@@ -86,9 +86,9 @@ fn sets(noise: Noise, effects: [f64; SETS], random: &mut Rng) -> Vec<Set> {
 fn judged(sets: &[Set], rules: Rules) -> Vec<Judged> {
     let scales = vec![Scale::Share; sets.len()];
     let failures = |set: &Set| Failures::of(&[set]);
-    let each = sets.iter().map(|set| Sample::of(&[&set.pairs], Scale::Share, set.better, failures(set)));
+    let each = sets.iter().map(|set| PairSample::of(&[&set.pairs], Scale::Share, set.better, failures(set)));
     let together = groups(sets, &scales);
-    judge(&each.chain(together.iter().map(|group| group.sample())).collect::<Vec<Sample>>(), rules)
+    judge(&each.chain(together.iter().map(|group| group.sample())).collect::<Vec<PairSample>>(), rules)
 }
 
 /// The percentages of campaigns of which each of several things is so.

@@ -25,7 +25,7 @@ use crate::plan::Hash;
 use crate::processes::{Ended, Finished, Processes, Stop, Surroundings};
 use crate::score::Output;
 use crate::strays::{end_strays, mark_of};
-use crate::template::{Placeholder, Value};
+use crate::template::{Placeholder, PlaceholderValue};
 
 /// The time limit of a command that tells the toolchain.
 const TOOLCHAIN_LIMIT: Duration = Duration::from_secs(60);
@@ -165,7 +165,7 @@ impl Store {
 
     /// The hash of what the command says that tells the toolchain, run in this folder.
     pub(super) fn toolchain(&self, command: &Command, folder: &Path, stop: &Stop) -> Result<String, CompareError> {
-        let words = words(command, |_| Value::Text(String::new()));
+        let words = words(command, |_| PlaceholderValue::Text(String::new()));
         let time_limit = TOOLCHAIN_LIMIT;
         let surroundings = Surroundings { folder, environment: &[], mark: Some(&self.mark), time_limit, stop };
         let mut processes = Processes::new();
@@ -194,7 +194,7 @@ impl Store {
         let (source, log) = (entry.join("source"), entry.join(LOG));
         let value = |placeholder: &Placeholder| {
             let path = |path: PathBuf| path.to_string_lossy().into_owned();
-            Value::Text(match placeholder {
+            PlaceholderValue::Text(match placeholder {
                 Placeholder::Label(label) if label == "source" => path(source.clone()),
                 Placeholder::Label(label) if label == "build" => path(entry.join("build")),
                 Placeholder::Label(label) if label == "commit" => commit.to_owned(),
@@ -221,7 +221,7 @@ impl Store {
 }
 
 /// The words of a command.
-fn words(command: &Command, value: impl Fn(&Placeholder) -> Value + Copy) -> Vec<String> {
+fn words(command: &Command, value: impl Fn(&Placeholder) -> PlaceholderValue + Copy) -> Vec<String> {
     match command {
         Command::Arguments(arguments) => arguments.iter().flat_map(|argument| argument.words(value)).collect(),
         Command::Shell { shell } => vec!["sh".to_owned(), "-c".to_owned(), shell.shell(value)],

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::compared::Compared;
 use super::failures::Failures;
-use super::judge::{Judged, Sample, Scale};
+use super::judge::{Judged, PairSample, Scale};
 use super::pairs::{Pair, Set};
 use crate::campaign::Better;
 
@@ -14,7 +14,7 @@ use crate::campaign::Better;
 const ALL: &str = "all scores";
 
 /// Combinations that are judged together.
-pub(super) struct Group<'s> {
+pub(super) struct CombinationGroup<'s> {
     score: String,
     unit: String,
     better: Option<Better>,
@@ -27,13 +27,13 @@ pub(super) struct Group<'s> {
 }
 
 /// All combinations of each score, and all scores, if it is known of each what is better.
-pub(super) fn groups<'s>(sets: &'s [Set], scales: &[Scale]) -> Vec<Group<'s>> {
+pub(super) fn groups<'s>(sets: &'s [Set], scales: &[Scale]) -> Vec<CombinationGroup<'s>> {
     let mut by_score: BTreeMap<(&str, &str), Vec<(&Set, Scale)>> = BTreeMap::new();
     for (set, scale) in sets.iter().zip(scales).filter(|(set, _)| set.pairs.len() > 1) {
         by_score.entry((&set.score, &set.unit)).or_default().push((set, *scale));
     }
     let is_known = |(set, scale): &(&Set, Scale)| set.better.is_some() && *scale == Scale::Share;
-    let all = (by_score.len() > 1 && by_score.values().flatten().all(is_known)).then(|| Group {
+    let all = (by_score.len() > 1 && by_score.values().flatten().all(is_known)).then(|| CombinationGroup {
         score: ALL.to_owned(),
         unit: String::new(),
         better: Some(Better::Higher),
@@ -44,7 +44,7 @@ pub(super) fn groups<'s>(sets: &'s [Set], scales: &[Scale]) -> Vec<Group<'s>> {
     });
     let several = by_score.iter().filter(|(_, sets)| sets.len() > 1);
     let same = several.filter(|(_, sets)| sets.iter().all(|(_, scale)| *scale == sets[0].1));
-    let group = |((score, unit), of_score): (&(&str, &str), &Vec<(&'s Set, Scale)>)| Group {
+    let group = |((score, unit), of_score): (&(&str, &str), &Vec<(&'s Set, Scale)>)| CombinationGroup {
         score: (*score).to_owned(),
         unit: (*unit).to_owned(),
         better: of_score[0].0.better,
@@ -87,11 +87,11 @@ fn all_scores<'s>(sets: impl Iterator<Item = &'s Set>) -> Vec<Cow<'s, [Pair]>> {
     by_levels.into_values().map(of_combination).filter(|pairs| pairs.len() > 1).map(Cow::Owned).collect()
 }
 
-impl Group<'_> {
+impl CombinationGroup<'_> {
     /// Its pairs.
-    pub(super) fn sample(&self) -> Sample {
+    pub(super) fn sample(&self) -> PairSample {
         let sets: Vec<&[Pair]> = self.combinations.iter().map(|pairs| &**pairs).collect();
-        Sample::of(&sets, self.scale, self.better, self.failures)
+        PairSample::of(&sets, self.scale, self.better, self.failures)
     }
 
     /// What it says.

@@ -7,14 +7,14 @@ use super::{DEFAULT_TIME_LIMIT, File, is_name};
 use crate::campaign::{Build, LAST_TAG};
 use crate::diagnostics::quoted;
 use crate::folder::is_column;
-use crate::table::{Node, Table, text};
+use crate::table::{TableNode, KeyTable, text};
 
 /// The factor whose levels are two builds, unless the file gives it another name.
 const VERSION: &str = "version";
 
 impl File<'_> {
     /// The table `build`, and the name of its factor.
-    pub(super) fn build(&mut self, node: &Node<'_>) -> (Build, String) {
+    pub(super) fn build(&mut self, node: &TableNode<'_>) -> (Build, String) {
         let mut build = Build {
             command: None,
             program: None,
@@ -25,7 +25,7 @@ impl File<'_> {
             versions: None,
         };
         let mut factor = VERSION.to_owned();
-        let Some(mut table) = Table::of("`build`", node, self.diagnostics) else { return (build, factor) };
+        let Some(mut table) = KeyTable::of("`build`", node, self.diagnostics) else { return (build, factor) };
         build.command = table.take("command").and_then(|node| self.command("command", node, Scope::Build));
         if let Some(node) = table.take("program")
             && let Some(path) = text("program", node, self.diagnostics)
@@ -60,7 +60,7 @@ impl File<'_> {
     }
 
     /// The factor whose two levels are paired.
-    pub(super) fn paired(&mut self, node: &Node<'_>, has_build: bool) -> Option<String> {
+    pub(super) fn paired(&mut self, node: &TableNode<'_>, has_build: bool) -> Option<String> {
         let name = text("paired", node, self.diagnostics)?;
         if has_build {
             let help = "remove it, or the table `build`";

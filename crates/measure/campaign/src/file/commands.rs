@@ -7,8 +7,8 @@ use toml::de::DeValue;
 use super::File;
 use crate::campaign::Command;
 use crate::diagnostics::{did_you_mean, listed, quoted};
-use crate::table::{Node, Table, called, text, word};
-use crate::template::{Placeholder, Template, Value};
+use crate::table::{TableNode, KeyTable, called, text, word};
+use crate::template::{Placeholder, Template, PlaceholderValue};
 
 /// What a build command may fill in: the folder of the checked out revision, that for what it makes, and the commit.
 const BUILD_NAMES: [&str; 3] = ["source", "build", "commit"];
@@ -26,7 +26,7 @@ pub(super) enum Scope {
 
 impl File<'_> {
     /// A list of commands, or one command.
-    pub(super) fn commands(&mut self, key: &str, node: &Node<'_>, scope: Scope) -> Vec<Command> {
+    pub(super) fn commands(&mut self, key: &str, node: &TableNode<'_>, scope: Scope) -> Vec<Command> {
         match node.get_ref() {
             DeValue::Array(array)
                 if array.iter().any(|node| matches!(node.get_ref(), DeValue::Array(_) | DeValue::Table(_))) =>
@@ -37,7 +37,7 @@ impl File<'_> {
         }
     }
 
-    pub(super) fn command(&mut self, key: &str, node: &Node<'_>, scope: Scope) -> Option<Command> {
+    pub(super) fn command(&mut self, key: &str, node: &TableNode<'_>, scope: Scope) -> Option<Command> {
         match node.get_ref() {
             DeValue::Array(array) if !array.is_empty() => {
                 let arguments: Vec<Option<Template>> = array
@@ -54,7 +54,7 @@ impl File<'_> {
                 Some(Command::Arguments(arguments.into_iter().collect::<Option<_>>()?))
             }
             DeValue::Table(table) => {
-                let mut table = Table::new(format!("`{key}`"), table, node.span());
+                let mut table = KeyTable::new(format!("`{key}`"), table, node.span());
                 let shell = table.take("shell");
                 table.finish(self.diagnostics);
                 let Some(node) = shell else {
@@ -75,7 +75,7 @@ impl File<'_> {
     }
 
     /// A text whose placeholders exist.
-    fn template(&mut self, text: &str, node: &Node<'_>, scope: Scope, is_shell: bool) -> Option<Template> {
+    fn template(&mut self, text: &str, node: &TableNode<'_>, scope: Scope, is_shell: bool) -> Option<Template> {
         let text = self.without_nul(text.to_owned(), node)?;
         let template = match Template::parse(&text) {
             Ok(template) => template,
@@ -127,7 +127,7 @@ impl File<'_> {
                     let help = format!("write the level as {{ label = \"{}\", {key} = \"…\" }}", level.label);
                     return Err((message, help));
                 }
-                Some(Value::Words(_)) if !is_alone => {
+                Some(PlaceholderValue::Words(_)) if !is_alone => {
                     let message =
                         format!("`{key}` of {} is a list, which cannot be a part of an argument", quoted(name));
                     return Err((message, format!("make \"{{{name}.{key}}}\" an argument of its own")));
@@ -138,8 +138,8 @@ impl File<'_> {
         Ok(())
     }
 
-    pub(super) fn environment(&mut self, node: &Node<'_>) -> BTreeMap<String, Template> {
-        let Some(mut table) = Table::of("`environment`", node, self.diagnostics) else { return BTreeMap::new() };
+    pub(super) fn environment(&mut self, node: &TableNode<'_>) -> BTreeMap<String, Template> {
+        let Some(mut table) = KeyTable::of("`environment`", node, self.diagnostics) else { return BTreeMap::new() };
         let mut environment = BTreeMap::new();
         for (name, span, node) in table.rest() {
             if name.is_empty() || name.contains(['=', '\0']) {
@@ -162,8 +162,8 @@ impl File<'_> {
         environment
     }
 
-    pub(super) fn versions(&mut self, node: &Node<'_>) -> BTreeMap<String, Command> {
-        let Some(mut table) = Table::of("`versions`", node, self.diagnostics) else { return BTreeMap::new() };
+    pub(super) fn versions(&mut self, node: &TableNode<'_>) -> BTreeMap<String, Command> {
+        let Some(mut table) = KeyTable::of("`versions`", node, self.diagnostics) else { return BTreeMap::new() };
         let rest = table.rest();
         rest.into_iter()
             .filter_map(|(name, _, node)| Some((name.to_owned(), self.command(name, node, Scope::Session)?)))

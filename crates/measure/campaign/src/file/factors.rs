@@ -10,8 +10,8 @@ use crate::campaign::{Build, Exclusion, Factor, Level};
 use crate::diagnostics::{did_you_mean, listed, quoted};
 use crate::folder::{columns, is_column};
 use crate::plan::{self, MAX_COMBINATIONS};
-use crate::table::{Node, Table, called, items, text, word};
-use crate::template::Value;
+use crate::table::{TableNode, KeyTable, called, items, text, word};
+use crate::template::PlaceholderValue;
 
 /// Maximum number of factors.
 const MAX_FACTORS: usize = 32;
@@ -20,10 +20,10 @@ const MAX_FACTORS: usize = 32;
 const VERSION_VALUES: [&str; 5] = ["program", "build", "source", "commit", "name"];
 
 impl File<'_> {
-    pub(super) fn factors(&mut self, node: Option<&Node<'_>>, build: Option<&((Build, String), Range<usize>)>) {
+    pub(super) fn factors(&mut self, node: Option<&TableNode<'_>>, build: Option<&((Build, String), Range<usize>)>) {
         if let Some(((_, name), _)) = build {
             let values: BTreeMap<_, _> =
-                VERSION_VALUES.iter().map(|key| ((*key).to_owned(), Value::Text(String::new()))).collect();
+                VERSION_VALUES.iter().map(|key| ((*key).to_owned(), PlaceholderValue::Text(String::new()))).collect();
             let levels = ["old", "new"].map(|label| Level { label: label.to_owned(), values: values.clone() });
             self.factors.push(Factor { name: name.clone(), levels: levels.into() });
         }
@@ -34,7 +34,7 @@ impl File<'_> {
             }
             return;
         };
-        let Some(mut table) = Table::of("`factors`", node, self.diagnostics) else { return };
+        let Some(mut table) = KeyTable::of("`factors`", node, self.diagnostics) else { return };
         let entries = table.rest();
         if entries.is_empty() || entries.len() > MAX_FACTORS {
             let message = format!("a campaign has 1 to {MAX_FACTORS} factors, this one {}", entries.len());
@@ -70,7 +70,7 @@ impl File<'_> {
         }
     }
 
-    fn levels(&mut self, factor: &str, nodes: &[&Node<'_>]) -> Vec<Level> {
+    fn levels(&mut self, factor: &str, nodes: &[&TableNode<'_>]) -> Vec<Level> {
         let mut levels: Vec<Level> = Vec::new();
         let mut labels = BTreeSet::new();
         for node in nodes {
@@ -84,7 +84,7 @@ impl File<'_> {
         levels
     }
 
-    fn level(&mut self, factor: &str, node: &Node<'_>) -> Option<Level> {
+    fn level(&mut self, factor: &str, node: &TableNode<'_>) -> Option<Level> {
         if let Some(label) = word(node) {
             return Some(Level { label: self.label(label, node)?, values: BTreeMap::new() });
         }
@@ -93,7 +93,7 @@ impl File<'_> {
             self.diagnostics.at(node.span(), message, "write \"word\" or { label = \"word\", key = \"value\" }");
             return None;
         };
-        let mut table = Table::new("a level", table, node.span());
+        let mut table = KeyTable::new("a level", table, node.span());
         let Some(label) = table.take("label") else {
             let help = "add label = \"…\", its name in results";
             self.diagnostics.at(node.span(), format!("a level of {} has no `label`", quoted(factor)), help);
@@ -117,7 +117,7 @@ impl File<'_> {
         Some(Level { label, values })
     }
 
-    fn label(&mut self, label: String, node: &Node<'_>) -> Option<String> {
+    fn label(&mut self, label: String, node: &TableNode<'_>) -> Option<String> {
         let fault = match () {
             () if label.trim().is_empty() => "is empty",
             () if label.chars().any(char::is_control) => "has control characters",
@@ -131,9 +131,9 @@ impl File<'_> {
         None
     }
 
-    fn value(&mut self, key: &str, node: &Node<'_>) -> Option<Value> {
+    fn value(&mut self, key: &str, node: &TableNode<'_>) -> Option<PlaceholderValue> {
         if let Some(text) = word(node) {
-            return self.without_nul(text, node).map(Value::Text);
+            return self.without_nul(text, node).map(PlaceholderValue::Text);
         }
         let DeValue::Array(array) = node.get_ref() else {
             let message = format!("{} is a text or a list of texts, not {}", quoted(key), called(node.get_ref()));
@@ -148,11 +148,11 @@ impl File<'_> {
         };
         let words: Vec<_> =
             words.into_iter().zip(array.iter()).map(|(word, node)| self.without_nul(word, node)).collect();
-        words.into_iter().collect::<Option<_>>().map(Value::Words)
+        words.into_iter().collect::<Option<_>>().map(PlaceholderValue::Words)
     }
 
     /// A text that can be passed to a program.
-    pub(super) fn without_nul(&mut self, text: String, node: &Node<'_>) -> Option<String> {
+    pub(super) fn without_nul(&mut self, text: String, node: &TableNode<'_>) -> Option<String> {
         if text.contains('\0') {
             self.diagnostics.at(node.span(), "a NUL byte cannot be passed to a program", "remove it");
             return None;
@@ -160,11 +160,11 @@ impl File<'_> {
         Some(text)
     }
 
-    pub(super) fn exclusions(&mut self, node: &Node<'_>, paired: Option<&str>) -> Vec<Exclusion> {
+    pub(super) fn exclusions(&mut self, node: &TableNode<'_>, paired: Option<&str>) -> Vec<Exclusion> {
         let Some(nodes) = items("exclude", node, self.diagnostics) else { return Vec::new() };
         let mut exclusions = Vec::new();
         for node in nodes {
-            let Some(mut table) = Table::of("an exclusion", node, self.diagnostics) else { continue };
+            let Some(mut table) = KeyTable::of("an exclusion", node, self.diagnostics) else { continue };
             let mut levels = Vec::new();
             let entries = table.rest();
             let all = entries.len();
@@ -226,7 +226,7 @@ impl File<'_> {
     }
 
     /// One level, or a list of levels.
-    pub(super) fn known_levels(&mut self, factor: usize, node: &Node<'_>) -> Option<Vec<usize>> {
+    pub(super) fn known_levels(&mut self, factor: usize, node: &TableNode<'_>) -> Option<Vec<usize>> {
         match node.get_ref() {
             DeValue::Array(array) if !array.is_empty() => {
                 let levels: Vec<_> = array.iter().map(|node| self.known_level(factor, node)).collect();
@@ -239,7 +239,7 @@ impl File<'_> {
         }
     }
 
-    pub(super) fn known_level(&mut self, factor: usize, node: &Node<'_>) -> Option<usize> {
+    pub(super) fn known_level(&mut self, factor: usize, node: &TableNode<'_>) -> Option<usize> {
         let factor = &self.factors[factor];
         let labels = || factor.levels.iter().map(|level| level.label.as_str());
         let written = word(node);

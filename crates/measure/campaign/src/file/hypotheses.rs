@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 use super::{File, MAX_REPEATS};
-use crate::campaign::{Direction, Exclusion, Factor, Hypothesis, Read, ScoreSpec};
+use crate::campaign::{ScoreDirection, Exclusion, Factor, Hypothesis, Read, ScoreSpec};
 use crate::diagnostics::{did_you_mean, listed, quoted};
 use crate::plan;
-use crate::table::{Node, Table, items, text, word};
+use crate::table::{TableNode, KeyTable, items, text, word};
 
 impl File<'_> {
     pub(super) fn hypotheses(
         &mut self,
-        node: &Node<'_>,
+        node: &TableNode<'_>,
         scores: &[ScoreSpec],
         exclusions: &[Exclusion],
     ) -> Vec<Hypothesis> {
@@ -35,7 +35,7 @@ impl File<'_> {
     }
 
     /// Both means have runs.
-    fn check_cells(&mut self, hypothesis: &Hypothesis, node: &Node<'_>, exclusions: &[Exclusion]) {
+    fn check_cells(&mut self, hypothesis: &Hypothesis, node: &TableNode<'_>, exclusions: &[Exclusion]) {
         let place = |name: &String| self.factors.iter().position(|factor| factor.name == *name);
         let label = |combination: &[usize], factor: usize| &self.factors[factor].levels[combination[factor]].label;
         let Some(term) = hypothesis.term.iter().map(place).collect::<Option<Vec<usize>>>() else { return };
@@ -58,8 +58,8 @@ impl File<'_> {
         }
     }
 
-    fn hypothesis(&mut self, node: &Node<'_>, scores: &[ScoreSpec]) -> Option<Hypothesis> {
-        let mut table = Table::of("`hypothesis`", node, self.diagnostics)?;
+    fn hypothesis(&mut self, node: &TableNode<'_>, scores: &[ScoreSpec]) -> Option<Hypothesis> {
+        let mut table = KeyTable::of("`hypothesis`", node, self.diagnostics)?;
         let name = table.text("name", self.diagnostics);
         let score = self.hypothesis_score(&mut table, scores);
         let term = self.term(&mut table);
@@ -74,12 +74,12 @@ impl File<'_> {
         };
         let subset = table.take("where").map_or(BTreeMap::new(), |node| self.subset(node));
         let directions = [
-            ("greater", Direction::Greater),
-            ("less", Direction::Less),
-            ("different", Direction::Different),
-            ("equal", Direction::Equal),
+            ("greater", ScoreDirection::Greater),
+            ("less", ScoreDirection::Less),
+            ("different", ScoreDirection::Different),
+            ("equal", ScoreDirection::Equal),
         ];
-        let direction = table.choice("direction", &directions, self.diagnostics).unwrap_or(Direction::Different);
+        let direction = table.choice("direction", &directions, self.diagnostics).unwrap_or(ScoreDirection::Different);
         let margin = table.float("margin", 0.0..=f64::MAX, self.diagnostics).unwrap_or(0.0);
         let level = table.float("level", 1e-9..=0.5, self.diagnostics).unwrap_or(0.05);
         let explored = table.number("explored", 0..=MAX_REPEATS, self.diagnostics).unwrap_or(0) as u32;
@@ -89,7 +89,7 @@ impl File<'_> {
             let help = "state more `repeats`: the blocks behind those that were explored can confirm it";
             self.diagnostics.at(node.span(), "no block is left that could confirm the hypothesis", help);
         }
-        if direction == Direction::Equal && margin == 0.0 {
+        if direction == ScoreDirection::Equal && margin == 0.0 {
             let help = "add margin = …, the difference that does not matter, in the score's unit";
             self.diagnostics.at(node.span(), "that means are equal can be shown only within a `margin`", help);
         }
@@ -117,7 +117,7 @@ impl File<'_> {
         })
     }
 
-    fn hypothesis_score(&mut self, table: &mut Table<'_, '_>, scores: &[ScoreSpec]) -> Option<String> {
+    fn hypothesis_score(&mut self, table: &mut KeyTable<'_, '_>, scores: &[ScoreSpec]) -> Option<String> {
         let Some(node) = table.take("score") else {
             if let [only] = scores
                 && !matches!(only.read, Read::Bench { case: None, .. })
@@ -137,7 +137,7 @@ impl File<'_> {
         Some(score)
     }
 
-    fn term(&mut self, table: &mut Table<'_, '_>) -> Option<Vec<String>> {
+    fn term(&mut self, table: &mut KeyTable<'_, '_>) -> Option<Vec<String>> {
         let nodes = match (table.take("factor"), table.take("term")) {
             (Some(node), None) => vec![node],
             (None, Some(node)) => items("term", node, self.diagnostics)?,
@@ -161,7 +161,7 @@ impl File<'_> {
         Some(term)
     }
 
-    fn compare(&mut self, term: &[String], node: &Node<'_>) -> Option<[Vec<String>; 2]> {
+    fn compare(&mut self, term: &[String], node: &TableNode<'_>) -> Option<[Vec<String>; 2]> {
         let means = items("compare", node, self.diagnostics)?;
         let &[first, second] = means.as_slice() else {
             let help = "write compare = [first, second]; the difference is the first minus the second";
@@ -178,14 +178,14 @@ impl File<'_> {
     }
 
     /// A level for each factor of the term: a word for one factor, else a table.
-    fn mean(&mut self, term: &[String], node: &Node<'_>) -> Option<Vec<String>> {
+    fn mean(&mut self, term: &[String], node: &TableNode<'_>) -> Option<Vec<String>> {
         let index = |name: &str, factors: &[Factor]| factors.iter().position(|factor| factor.name == name);
         if let ([only], Some(label)) = (term, word(node)) {
             let factor = index(only, &self.factors)?;
             self.known_level(factor, node)?;
             return Some(vec![label]);
         }
-        let mut table = Table::of("a mean of several factors", node, self.diagnostics)?;
+        let mut table = KeyTable::of("a mean of several factors", node, self.diagnostics)?;
         let mut chosen = BTreeMap::new();
         for (name, span, node) in table.rest() {
             if !term.iter().any(|factor| factor == name) {
@@ -205,8 +205,8 @@ impl File<'_> {
         levels
     }
 
-    fn subset(&mut self, node: &Node<'_>) -> BTreeMap<String, Vec<String>> {
-        let Some(mut table) = Table::of("`where`", node, self.diagnostics) else { return BTreeMap::new() };
+    fn subset(&mut self, node: &TableNode<'_>) -> BTreeMap<String, Vec<String>> {
+        let Some(mut table) = KeyTable::of("`where`", node, self.diagnostics) else { return BTreeMap::new() };
         let mut subset = BTreeMap::new();
         for (name, span, node) in table.rest() {
             if let Some(factor) = self.known_factor(name, span)

@@ -29,7 +29,7 @@ use toml::de::DeTable;
 use crate::campaign::{Campaign, Disturbance, Exclusion, Factor};
 use crate::diagnostics::Diagnostics;
 use crate::plan::MAX_RUNS;
-use crate::table::Table;
+use crate::table::KeyTable;
 use commands::Scope;
 
 /// Maximum size of a campaign file, in bytes.
@@ -128,7 +128,7 @@ struct File<'d> {
 
 impl File<'_> {
     fn read(mut self, root: &DeTable<'_>) -> Option<Campaign> {
-        let mut table = Table::new("a campaign file", root, 0..0);
+        let mut table = KeyTable::new("a campaign file", root, 0..0);
         let name = table.text("name", self.diagnostics);
         let build = table.take("build").map(|node| (self.build(node), node.span()));
         let factors = table.take("factors");

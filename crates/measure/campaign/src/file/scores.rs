@@ -8,10 +8,10 @@ use super::File;
 use crate::campaign::{Better, Read, ScoreSpec, Stream};
 use crate::diagnostics::quoted;
 use crate::score::{compile, json_path};
-use crate::table::{Node, Table, called, text, word};
+use crate::table::{TableNode, KeyTable, called, text, word};
 
 impl File<'_> {
-    pub(super) fn scores(&mut self, node: Option<&Node<'_>>) -> Vec<ScoreSpec> {
+    pub(super) fn scores(&mut self, node: Option<&TableNode<'_>>) -> Vec<ScoreSpec> {
         let help = "add a table [score] with `unit` and `json`, `pattern` or `reads`";
         let Some(node) = node else {
             self.diagnostics.whole("the campaign has no `score`", help);
@@ -46,8 +46,8 @@ impl File<'_> {
         scores
     }
 
-    fn score(&mut self, node: &Node<'_>) -> Option<ScoreSpec> {
-        let mut table = Table::of("`score`", node, self.diagnostics)?;
+    fn score(&mut self, node: &TableNode<'_>) -> Option<ScoreSpec> {
+        let mut table = KeyTable::of("`score`", node, self.diagnostics)?;
         let name = table.text("name", self.diagnostics);
         let unit = table.text("unit", self.diagnostics);
         let better = table.choice("better", &[("higher", Better::Higher), ("lower", Better::Lower)], self.diagnostics);
@@ -107,9 +107,9 @@ impl File<'_> {
         Some(ScoreSpec { name, unit, better, read, from })
     }
 
-    fn labels(&mut self, node: Option<&Node<'_>>) -> BTreeMap<String, String> {
+    fn labels(&mut self, node: Option<&TableNode<'_>>) -> BTreeMap<String, String> {
         let Some(node) = node else { return BTreeMap::new() };
-        let Some(mut table) = Table::of("`labels`", node, self.diagnostics) else { return BTreeMap::new() };
+        let Some(mut table) = KeyTable::of("`labels`", node, self.diagnostics) else { return BTreeMap::new() };
         let mut labels = BTreeMap::new();
         for (name, _, node) in table.rest() {
             match word(node) {

@@ -7,10 +7,10 @@ use toml::de::DeValue;
 
 use super::File;
 use crate::campaign::Disturbance;
-use crate::table::{Node, Table, word};
+use crate::table::{TableNode, KeyTable, word};
 
 impl File<'_> {
-    pub(super) fn duration(&mut self, key: &str, node: &Node<'_>) -> Option<Duration> {
+    pub(super) fn duration(&mut self, key: &str, node: &TableNode<'_>) -> Option<Duration> {
         const MAX: f64 = 31_536_000.0;
         let parsed = match node.get_ref() {
             DeValue::String(text) => parse_duration(text),
@@ -27,7 +27,7 @@ impl File<'_> {
         }
     }
 
-    pub(super) fn cpus(&mut self, node: &Node<'_>) -> Vec<usize> {
+    pub(super) fn cpus(&mut self, node: &TableNode<'_>) -> Vec<usize> {
         const MAX: usize = 1_024;
         let mut cpus = BTreeSet::new();
         let parsed: Option<()> = (|| {
@@ -58,9 +58,9 @@ impl File<'_> {
         cpus.into_iter().collect()
     }
 
-    pub(super) fn disturbance(&mut self, node: &Node<'_>) -> Disturbance {
+    pub(super) fn disturbance(&mut self, node: &TableNode<'_>) -> Disturbance {
         let default = Disturbance::default();
-        let Some(mut table) = Table::of("`disturbance`", node, self.diagnostics) else { return default };
+        let Some(mut table) = KeyTable::of("`disturbance`", node, self.diagnostics) else { return default };
         let steal = table.float("steal", 0.0..=1.0, self.diagnostics).unwrap_or(default.steal);
         let speed = table.float("speed", 0.0..=f64::MAX, self.diagnostics).unwrap_or(default.speed);
         table.finish(self.diagnostics);

@@ -1,6 +1,6 @@
 //! Errors in campaign files.
 
-use bellows_campaign::{Direction, Read, Value as LevelValue, load, parse};
+use bellows_campaign::{ScoreDirection, Read, PlaceholderValue as LevelValue, load, parse};
 use proptest::prelude::*;
 
 use crate::support::campaign;
@@ -77,10 +77,10 @@ fn a_file_with_everything_is_understood() {
     assert_eq!((campaign.prepare.len(), campaign.tidy.len(), campaign.setup.len()), (2, 1, 1));
     assert_eq!(campaign.scores[1].read, Read::Json("stats[0].lost".to_owned()));
     let [first, second] = campaign.hypotheses.as_slice() else { panic!() };
-    assert_eq!((first.direction, first.margin, first.level, first.explored), (Direction::Greater, 0.5, 0.01, 5));
+    assert_eq!((first.direction, first.margin, first.level, first.explored), (ScoreDirection::Greater, 0.5, 0.01, 5));
     assert_eq!(first.subset["size"], ["1500", "imix"]);
     assert_eq!(second.compare, [["1500", "all"], ["1500", "base"]].map(|cell| cell.map(str::to_owned).to_vec()));
-    assert_eq!((second.level, second.direction), (0.05, Direction::Different));
+    assert_eq!((second.level, second.direction), (0.05, ScoreDirection::Different));
 }
 
 /// Each change of the file, what the error says, its line and the way out.

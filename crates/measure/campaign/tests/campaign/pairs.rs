@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use bellows_campaign::{
-    Campaign, JOURNAL, Journal, Observer, PairConclusion, Plan, Progress, Row, RunId, Stop, parse, read_rows,
+    Campaign, JOURNAL, Journal, Observer, PairConclusion, Plan, CampaignProgress, Row, RunId, Stop, parse, read_rows,
 };
 use bellows_testkit::scratch;
 use proptest::prelude::*;
@@ -19,9 +19,9 @@ use crate::support::{campaign, go_on, watch};
 struct StopAfter<'s>(usize, &'s Stop);
 
 impl Observer for StopAfter<'_> {
-    fn started(&mut self, _: RunId, _: &Progress) {}
+    fn started(&mut self, _: RunId, _: &CampaignProgress) {}
 
-    fn recorded(&mut self, _: &Row, progress: &Progress) {
+    fn recorded(&mut self, _: &Row, progress: &CampaignProgress) {
         if progress.done == self.0 {
             self.1.set();
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{
-    ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, Progress, Row, RunError, RunId, Stop,
+    ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, CampaignProgress, Row, RunError, RunId, Stop,
     Summary, run,
 };
 use bellows_testkit::{eventually, programs, scratch};
@@ -219,14 +219,14 @@ struct Stopper<'s> {
 }
 
 impl Observer for Stopper<'_> {
-    fn started(&mut self, _: RunId, progress: &Progress) {
+    fn started(&mut self, _: RunId, progress: &CampaignProgress) {
         self.left.push(progress.left);
         if progress.done == 2 {
             self.stop.set();
         }
     }
 
-    fn recorded(&mut self, row: &Row, progress: &Progress) {
+    fn recorded(&mut self, row: &Row, progress: &CampaignProgress) {
         assert!(!row.has_failed() && progress.done <= 2 && progress.all == 6);
     }
 }

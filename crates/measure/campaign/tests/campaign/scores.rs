@@ -1,12 +1,12 @@
 //! Scores from outputs.
 
-use bellows_campaign::{Captured, FailureKind, Output, Reader, Score};
+use bellows_campaign::{Captured, FailureKind, Output, ScoreReader, Score};
 use proptest::prelude::*;
 
 use crate::support::campaign;
 
-fn reader(score: &str) -> Reader {
-    Reader::new(&campaign(&format!("name = 'x'\ncommand = ['x']\n[factors]\na = [1]\n[score]\n{score}\n")))
+fn reader(score: &str) -> ScoreReader {
+    ScoreReader::new(&campaign(&format!("name = 'x'\ncommand = ['x']\n[factors]\na = [1]\n[score]\n{score}\n")))
 }
 
 fn output(stdout: impl Into<Vec<u8>>) -> Output {
@@ -14,7 +14,7 @@ fn output(stdout: impl Into<Vec<u8>>) -> Output {
 }
 
 /// The only score: its number, or the kind of failure.
-fn only(reader: &Reader, stdout: impl Into<Vec<u8>>) -> Result<f64, FailureKind> {
+fn only(reader: &ScoreReader, stdout: impl Into<Vec<u8>>) -> Result<f64, FailureKind> {
     let scores = reader.read(&output(stdout)).map_err(|failure| failure.kind)?;
     let [Score { value, failure, .. }] = scores.as_slice() else { panic!("{scores:?}") };
     value.ok_or_else(|| failure.as_ref().unwrap().kind)

@@ -3,13 +3,13 @@
 
 use std::fmt::Write;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Registry};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Registry};
 use bellows_engine::Schedule;
 use bellows_stats::Median;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Subject, Summary};
+use super::appbench::{self, AppbenchError, AppbenchCell, Job, AppbenchOptions as AppOptions, ChainRow, Subject, Summary};
 use super::engine::Capture;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};
@@ -70,7 +70,7 @@ const CAPTURED: usize = 20_000;
 #[derive(Clone, Debug, PartialEq)]
 struct TableRow {
     name: String,
-    row: Row,
+    row: ChainRow,
     /// The packets; `None` for the default.
     traffic: Option<Traffic>,
 }
@@ -81,8 +81,8 @@ fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Table
     for entry in registry.entries().filter(|entry| entry.name().contains(filter)) {
         let app = entry.name();
         let rows = match entry.bench(files) {
-            Bench::Rows(rows) => rows,
-            Bench::Unmeasured(why) => {
+            BenchSetup::Rows(rows) => rows,
+            BenchSetup::Unmeasured(why) => {
                 notes.push(format!("`{app}` is not measured: {why}"));
                 continue;
             }
@@ -94,7 +94,7 @@ fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Table
             let [inputs, outputs] = [inputs, outputs].map(|ports| ports.iter().map(|&port| port.to_owned()).collect());
             // A test parses every row's.
             let traffic = traffic.parse().ok();
-            let row = Row { apps, against: String::new(), inputs, outputs, objects, before };
+            let row = ChainRow { apps, against: String::new(), inputs, outputs, objects, before };
             TableRow { name, row, traffic }
         }));
     }
@@ -247,7 +247,7 @@ impl Arguments {
 
     /// The jobs for one row of the table. An app that makes its own packets has only one cell.
     fn jobs(&self, subject: &TableRow, residences: &[Residence], registry: &Registry) -> Vec<Job> {
-        let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
+        let job = |residence| Job { options: self.of(subject), cell: AppbenchCell { residence, prefetch: None } };
         if appbench::brings_packets(&job(None), registry) {
             return vec![job(None)];
         }
@@ -355,7 +355,7 @@ mod tests {
             registry.entries().filter(|entry| all.iter().any(|row| app(row).as_deref() == Some(entry.name())));
         assert_eq!(measured.count() + unmeasured.len(), registry.entries().len());
         for entry in registry.entries() {
-            let Bench::Rows(rows) = entry.bench(&files) else { continue };
+            let BenchSetup::Rows(rows) = entry.bench(&files) else { continue };
             let traffics = rows.into_iter().map(|row| row.traffic).filter(|traffic| !traffic.is_empty());
             traffics.for_each(|traffic| assert!(traffic.parse::<Traffic>().is_ok(), "{}: {traffic}", entry.name()));
         }

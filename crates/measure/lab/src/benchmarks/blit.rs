@@ -177,27 +177,27 @@ impl FromStr for Where {
 /// When a blitter copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Case {
+enum BlitCase {
     /// The blitter decides for each copy.
     Copy,
     /// All copies wait for the barrier.
     Deferred,
 }
 
-impl Case {
-    const ALL: [Case; 2] = [Case::Copy, Case::Deferred];
+impl BlitCase {
+    const ALL: [BlitCase; 2] = [BlitCase::Copy, BlitCase::Deferred];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Copy => "copy",
-            Case::Deferred => "deferred",
+            BlitCase::Copy => "copy",
+            BlitCase::Deferred => "deferred",
         }
     }
 
     fn blitter(self) -> Blitter {
         match self {
-            Case::Copy => Blitter::new(),
-            Case::Deferred => Blitter::deferring(),
+            BlitCase::Copy => Blitter::new(),
+            BlitCase::Deferred => Blitter::deferring(),
         }
     }
 }
@@ -251,33 +251,33 @@ impl Benchmark for Arguments {
 
 /// All sizes and batches in one level, for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
+struct BlitTask {
     place: Where,
     /// Bytes of sources and destinations together.
     hold: usize,
-    cases: Vec<Case>,
+    cases: Vec<BlitCase>,
     options: Arguments,
 }
 
 /// One figure of one process, in clocks per copy.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Figure {
+struct BlitFigure {
     size: Size,
     batch: usize,
-    case: Case,
+    case: BlitCase,
     memcpy: f64,
     blit: f64,
 }
 
 /// The figures of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Answer {
-    figures: Vec<Figure>,
+struct BlitAnswer {
+    figures: Vec<BlitFigure>,
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
+    let cases = chosen(BlitCase::ALL, BlitCase::name, &options.figures.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
     let mut tasks = Vec::new();
@@ -285,12 +285,12 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         match levels.get(place.resident()) {
             Ok(level) => {
                 let hold = level.capacity.map_or(MAX_BYTES, |capacity| capacity / 2);
-                tasks.push(Task { place, hold, cases: cases.clone(), options: options.clone() });
+                tasks.push(BlitTask { place, hold, cases: cases.clone(), options: options.clone() });
             }
             Err(missing) => notes.push(missing.to_string()),
         }
     }
-    let Answers { answers, machine, interrupted }: Answers<Answer> =
+    let Answers { answers, machine, interrupted }: Answers<BlitAnswer> =
         take_turns(arguments, &tasks, options.figures.processes, observer)?;
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
     let mut report = Report::new("blit", machine, options.figures.processes, results);
@@ -300,13 +300,13 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// The medians over the processes.
-fn figures(task: &Task, answers: &[Answer]) -> Vec<Measurement> {
-    let mut found: BTreeMap<(Case, Size, usize), Vec<Figure>> = BTreeMap::new();
+fn figures(task: &BlitTask, answers: &[BlitAnswer]) -> Vec<Measurement> {
+    let mut found: BTreeMap<(BlitCase, Size, usize), Vec<BlitFigure>> = BTreeMap::new();
     for figure in answers.iter().flat_map(|answer| &answer.figures) {
         found.entry((figure.case, figure.size, figure.batch)).or_default().push(*figure);
     }
-    let measurement = |((case, size, batch), figures): (&(Case, Size, usize), &Vec<Figure>)| {
-        let each = |of: fn(&Figure) -> f64| figures.iter().map(of).collect::<Vec<f64>>();
+    let measurement = |((case, size, batch), figures): (&(BlitCase, Size, usize), &Vec<BlitFigure>)| {
+        let each = |of: fn(&BlitFigure) -> f64| figures.iter().map(of).collect::<Vec<f64>>();
         let tenths = |clocks: f64| json!((clocks * 10.0).round() / 10.0);
         let labels = vec![
             ("size", size.label()),
@@ -321,7 +321,7 @@ fn figures(task: &Task, answers: &[Answer]) -> Vec<Measurement> {
 }
 
 /// Does one task, in a fresh process.
-fn measure(task: Task) -> Answer {
+fn measure(task: BlitTask) -> BlitAnswer {
     settle(task.options.common.cpu);
     let mut figures = Vec::new();
     let mut random = Rng::new();
@@ -335,11 +335,11 @@ fn measure(task: Task) -> Answer {
             figures.extend(compare(&mut plan, size, batch, &task, &mut random));
         }
     }
-    Answer { figures }
+    BlitAnswer { figures }
 }
 
 /// The copies of a round: from one row of buffers to another, both in random order, repeated if there are few buffers.
-fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
+fn moves(size: Size, task: &BlitTask, random: &mut Rng) -> Vec<Move> {
     let lengths = size.lengths();
     let longest = lengths.iter().copied().max().unwrap_or(1);
     // An odd number of lines, so that buffers do not compete for the same cache sets.
@@ -372,13 +372,13 @@ fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
 }
 
 /// Measures the copy methods in turn.
-fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut Rng) -> Vec<Figure> {
-    let Task { place, cases, options, .. } = task;
+fn compare(plan: &mut Plan, size: Size, batch: usize, task: &BlitTask, random: &mut Rng) -> Vec<BlitFigure> {
+    let BlitTask { place, cases, options, .. } = task;
     let (all, cold) = (plan.moves(), *place == Where::Cold);
     let round = if cold { COLD_ROUND.max(batch).min(all) } else { all };
     let lengths = size.lengths();
     let mut shuffled: Vec<usize> = lengths.iter().copied().cycle().take(all).collect();
-    let mut blitters: Vec<(Case, Blitter)> = cases.iter().map(|&case| (case, case.blitter())).collect();
+    let mut blitters: Vec<(BlitCase, Blitter)> = cases.iter().map(|&case| (case, case.blitter())).collect();
     let mut samples = vec![Vec::new(); 1 + blitters.len()];
     for turn in 0..options.rounds.max(1) {
         for way in 0..samples.len() {
@@ -406,7 +406,7 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
     let [memcpy, rest @ ..] = samples.as_slice() else { return Vec::new() };
     let memcpy = lower_quartile(memcpy);
     let figure =
-        |(case, samples): (Case, &Vec<f64>)| Figure { size, batch, case, memcpy, blit: lower_quartile(samples) };
+        |(case, samples): (BlitCase, &Vec<f64>)| BlitFigure { size, batch, case, memcpy, blit: lower_quartile(samples) };
     cases.iter().copied().zip(rest).map(figure).collect()
 }
 
@@ -469,8 +469,8 @@ mod tests {
     use crate::bench::parsed;
     use bellows_sys::clock;
 
-    fn task(place: Where, hold: usize) -> Task {
-        Task { place, hold, cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "2"]) }
+    fn task(place: Where, hold: usize) -> BlitTask {
+        BlitTask { place, hold, cases: BlitCase::ALL.to_vec(), options: parsed(&["--rounds", "2"]) }
     }
 
     #[test]

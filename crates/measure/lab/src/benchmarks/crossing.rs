@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bellows_config::Registry;
 use bellows_engine::{App, Control, Engine, Io, Network, Port, Ports, Settings, WorkerSpec};
 use bellows_packet::{Packet, Template, Vector, free_all, pool, push_filled};
-use bellows_sys::wake::{Event, sleep_until_readable};
+use bellows_sys::wake::{WakeEvent, sleep_until_readable};
 use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
@@ -54,30 +54,30 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Case {
+enum CrossingCase {
     Throughput,
     Latency,
     WakeUp,
     WakeUpSender,
 }
 
-impl Case {
-    const ALL: [Case; 4] = [Case::Throughput, Case::Latency, Case::WakeUp, Case::WakeUpSender];
+impl CrossingCase {
+    const ALL: [CrossingCase; 4] = [CrossingCase::Throughput, CrossingCase::Latency, CrossingCase::WakeUp, CrossingCase::WakeUpSender];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Throughput => "throughput",
-            Case::Latency => "latency",
-            Case::WakeUp => "wake-up",
-            Case::WakeUpSender => "wake-up-sender",
+            CrossingCase::Throughput => "throughput",
+            CrossingCase::Latency => "latency",
+            CrossingCase::WakeUp => "wake-up",
+            CrossingCase::WakeUpSender => "wake-up-sender",
         }
     }
 
     fn unit(self) -> &'static str {
         match self {
-            Case::Throughput => "Mpps",
-            Case::Latency | Case::WakeUp => "ns",
-            Case::WakeUpSender => "clocks/packet",
+            CrossingCase::Throughput => "Mpps",
+            CrossingCase::Latency | CrossingCase::WakeUp => "ns",
+            CrossingCase::WakeUpSender => "clocks/packet",
         }
     }
 }
@@ -116,29 +116,29 @@ impl Benchmark for Arguments {
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
-    cases: Vec<Case>,
+struct CrossingTask {
+    cases: Vec<CrossingCase>,
     options: Arguments,
 }
 
 /// A figure of one process: that of the engine, that of the bare ring, and the median of the ratios of slices.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Figure {
-    case: Case,
+struct CrossingFigure {
+    case: CrossingCase,
     crossing: f64,
     ring: f64,
     ratio: f64,
 }
 
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
-    let tasks = [Task { cases: cases.clone(), options: options.clone() }];
-    let Answers { answers, machine, interrupted }: Answers<Vec<Figure>> =
+    let cases = chosen(CrossingCase::ALL, CrossingCase::name, &options.figures.case)?;
+    let tasks = [CrossingTask { cases: cases.clone(), options: options.clone() }];
+    let Answers { answers, machine, interrupted }: Answers<Vec<CrossingFigure>> =
         take_turns(arguments, &tasks, options.figures.processes, observer)?;
-    let figures: Vec<Figure> = answers.into_iter().flatten().flatten().collect();
-    let row = |case: &Case| {
-        let of_case: Vec<&Figure> = figures.iter().filter(|figure| figure.case == *case).collect();
-        let of = |figure: fn(&Figure) -> f64| of_case.iter().map(|one| figure(one)).collect::<Vec<f64>>();
+    let figures: Vec<CrossingFigure> = answers.into_iter().flatten().flatten().collect();
+    let row = |case: &CrossingCase| {
+        let of_case: Vec<&CrossingFigure> = figures.iter().filter(|figure| figure.case == *case).collect();
+        let of = |figure: fn(&CrossingFigure) -> f64| of_case.iter().map(|one| figure(one)).collect::<Vec<f64>>();
         let measured = Measurement::of(case.name(), case.unit(), &of(|one| one.crossing), Vec::new())?;
         let reference = Some(median_or_nan(&of(|one| one.ring)));
         Some(Measurement { reference, of_reference: Ratio::of(&of(|one| one.ratio)), ..measured })
@@ -150,8 +150,8 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// Does the task, in a fresh process.
-fn measure(task: Task) -> Vec<Figure> {
-    let Task { cases, options } = task;
+fn measure(task: CrossingTask) -> Vec<CrossingFigure> {
+    let CrossingTask { cases, options } = task;
     let all = cpu::allowed();
     settle(options.common.cpu);
     let own = cpu::allowed();
@@ -172,20 +172,20 @@ struct Between {
 }
 
 impl Between {
-    fn compare(self, case: Case, rounds: usize) -> Figure {
+    fn compare(self, case: CrossingCase, rounds: usize) -> CrossingFigure {
         let (mut crossings, mut rings, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds.max(1) {
             let crossing = || match case {
-                Case::Throughput => self.crossing_rate(),
-                Case::Latency => self.crossing_delays(INTERVAL_NS).latency,
-                Case::WakeUp => self.crossing_delays(RARE_NS).latency,
-                Case::WakeUpSender => self.crossing_delays(RARE_NS).sender,
+                CrossingCase::Throughput => self.crossing_rate(),
+                CrossingCase::Latency => self.crossing_delays(INTERVAL_NS).latency,
+                CrossingCase::WakeUp => self.crossing_delays(RARE_NS).latency,
+                CrossingCase::WakeUpSender => self.crossing_delays(RARE_NS).sender,
             };
             let ring = || match case {
-                Case::Throughput => self.ring_rate(),
-                Case::Latency => self.ring_latency(),
-                Case::WakeUp => self.ring_wake_up().latency,
-                Case::WakeUpSender => self.ring_wake_up().sender,
+                CrossingCase::Throughput => self.ring_rate(),
+                CrossingCase::Latency => self.ring_latency(),
+                CrossingCase::WakeUp => self.ring_wake_up().latency,
+                CrossingCase::WakeUpSender => self.ring_wake_up().sender,
             };
             // Each goes first every other time.
             let (one, other) = if round % 2 == 0 {
@@ -200,7 +200,7 @@ impl Between {
             ratios.push(one / other);
         }
         let [crossing, ring, ratio] = [crossings, rings, ratios].map(|figures| median_or_nan(&figures));
-        Figure { case, crossing, ring, ratio }
+        CrossingFigure { case, crossing, ring, ratio }
     }
 
     /// Runs a network whose second app is on the other processor, and calls `look` meanwhile.
@@ -226,7 +226,7 @@ impl Between {
 
     /// Millions of packets a second from a source to a sink.
     fn crossing_rate(self) -> f64 {
-        let network = Network::new().app("source", Source(template())).app("sink", Sink).on_worker(OTHER);
+        let network = Network::new().app("source", CrossingSource(template())).app("sink", CrossingSink).on_worker(OTHER);
         let network = network.link("source.output -> sink.input").unwrap_or_else(|error| fail(&error));
         self.with_engine(network, true, |control| {
             let arrived = || {
@@ -317,7 +317,7 @@ impl Between {
 
     /// The figures of a bare ring whose receiver sleeps on an eventfd.
     fn ring_wake_up(self) -> Delays {
-        let event = Event::new().unwrap_or_else(|error| fail(&error));
+        let event = WakeEvent::new().unwrap_or_else(|error| fail(&error));
         let (mut producer, mut consumer) = RingBuffer::<Packet>::new(PLACES * BURST);
         let stop = AtomicBool::new(false);
         let (mut delays, mut costs) = (Vec::new(), Vec::new());
@@ -416,9 +416,9 @@ fn delay(packet: &Packet) -> f64 {
 }
 
 /// Makes as many packets as its link has room for.
-struct Source(Template);
+struct CrossingSource(Template);
 
-impl App for Source {
+impl App for CrossingSource {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
     fn pull(&mut self, io: &Io<Self>) {
@@ -431,9 +431,9 @@ impl App for Source {
 }
 
 /// Frees all packets.
-struct Sink;
+struct CrossingSink;
 
-impl App for Sink {
+impl App for CrossingSink {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn push(&mut self, io: &Io<Self>) {
@@ -524,10 +524,10 @@ mod tests {
             return skip_here("both_ways_are_measured", "there is one processor");
         }
         // Long enough for all threads to get their turn on a busy machine.
-        let task = Task { cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "1", "--slice", "300"]) };
+        let task = CrossingTask { cases: CrossingCase::ALL.to_vec(), options: parsed(&["--rounds", "1", "--slice", "300"]) };
         let figures = thread::scope(|scope| scope.spawn(|| measure(task)).join().unwrap());
-        for Figure { case, crossing, ring, ratio } in figures {
-            let most = if case == Case::Throughput { 10_000.0 } else { 1e9 };
+        for CrossingFigure { case, crossing, ring, ratio } in figures {
+            let most = if case == CrossingCase::Throughput { 10_000.0 } else { 1e9 };
             assert!([crossing, ring].iter().all(|figure| (0.01..most).contains(figure)), "{case:?}: {crossing} {ring}");
             assert_eq!(ratio, crossing / ring);
         }

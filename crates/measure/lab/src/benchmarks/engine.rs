@@ -23,10 +23,10 @@ use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{Folder, configured, linked, production};
-use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
+use crate::report::{BenchError, Measurement, Ratio, Report, ReportTable, chosen};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, Session, beside_bare_loop};
+use crate::turns::{Match, MatchSession, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
 /// Length of the packets.
@@ -81,7 +81,7 @@ impl Benchmark for Arguments {
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Case {
+enum EngineCase {
     SourceSink,
     SourceTeeSinks,
     ChainForward,
@@ -94,64 +94,64 @@ enum Case {
     TimelineEvent,
 }
 
-impl Case {
-    const ALL: [Case; 11] = [
-        Case::SourceSink,
-        Case::SourceTeeSinks,
-        Case::ChainForward,
-        Case::ChainLoop,
-        Case::InFlight(128),
-        Case::InFlight(8_192),
-        Case::PcapReader,
-        Case::Idle,
-        Case::Sampling,
-        Case::Timeline,
-        Case::TimelineEvent,
+impl EngineCase {
+    const ALL: [EngineCase; 11] = [
+        EngineCase::SourceSink,
+        EngineCase::SourceTeeSinks,
+        EngineCase::ChainForward,
+        EngineCase::ChainLoop,
+        EngineCase::InFlight(128),
+        EngineCase::InFlight(8_192),
+        EngineCase::PcapReader,
+        EngineCase::Idle,
+        EngineCase::Sampling,
+        EngineCase::Timeline,
+        EngineCase::TimelineEvent,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Case::SourceSink => "source-sink",
-            Case::SourceTeeSinks => "source-tee-sinks",
-            Case::ChainForward | Case::ChainLoop => "chain",
-            Case::InFlight(_) => "in-flight",
-            Case::PcapReader => "pcap-reader",
-            Case::Idle => "idle",
-            Case::Sampling => "sampling",
-            Case::Timeline => "timeline",
-            Case::TimelineEvent => "timeline-event",
+            EngineCase::SourceSink => "source-sink",
+            EngineCase::SourceTeeSinks => "source-tee-sinks",
+            EngineCase::ChainForward | EngineCase::ChainLoop => "chain",
+            EngineCase::InFlight(_) => "in-flight",
+            EngineCase::PcapReader => "pcap-reader",
+            EngineCase::Idle => "idle",
+            EngineCase::Sampling => "sampling",
+            EngineCase::Timeline => "timeline",
+            EngineCase::TimelineEvent => "timeline-event",
         }
     }
 
     fn unit(self) -> &'static str {
         match self {
-            Case::PcapReader => "Mpps",
-            Case::Idle => "ns/breath",
-            Case::Sampling | Case::Timeline => "ratio",
-            Case::TimelineEvent => "clocks/event",
+            EngineCase::PcapReader => "Mpps",
+            EngineCase::Idle => "ns/breath",
+            EngineCase::Sampling | EngineCase::Timeline => "ratio",
+            EngineCase::TimelineEvent => "clocks/event",
             _ => "clocks/packet",
         }
     }
 
     fn labels(self) -> Vec<(&'static str, Value)> {
         match self {
-            Case::ChainForward => vec![("apps", CHAIN.into()), ("how", "forward".into())],
-            Case::ChainLoop => vec![("apps", CHAIN.into()), ("how", "loop".into())],
-            Case::InFlight(packets) => vec![("packets", packets.into())],
-            Case::Idle => {
+            EngineCase::ChainForward => vec![("apps", CHAIN.into()), ("how", "forward".into())],
+            EngineCase::ChainLoop => vec![("apps", CHAIN.into()), ("how", "loop".into())],
+            EngineCase::InFlight(packets) => vec![("packets", packets.into())],
+            EngineCase::Idle => {
                 let network = production();
                 vec![("apps", network.apps.len().into()), ("links", network.links.len().into())]
             }
-            Case::TimelineEvent => vec![("calls", CALLS.into())],
-            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader | Case::Sampling | Case::Timeline => Vec::new(),
+            EngineCase::TimelineEvent => vec![("calls", CALLS.into())],
+            EngineCase::SourceSink | EngineCase::SourceTeeSinks | EngineCase::PcapReader | EngineCase::Sampling | EngineCase::Timeline => Vec::new(),
         }
     }
 }
 
 /// One case for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
-    case: Case,
+struct EngineTask {
+    case: EngineCase,
     schedule: Schedule,
     options: Arguments,
     /// The capture that the case reads.
@@ -162,18 +162,18 @@ struct Task {
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
-    let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
+    let cases = chosen(EngineCase::ALL, EngineCase::name, &options.figures.case)?;
+    let captured = if cases.contains(&EngineCase::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured)?;
     let schedules = options.conditions.schedules();
     let processes = cases.len() * schedules.len() * options.figures.processes;
-    let mut session = Session::new(arguments, options.common.cpu, processes, observer);
-    let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
+    let mut session = MatchSession::new(arguments, options.common.cpu, processes, observer);
+    let (mut table, mut results, mut notes) = (ReportTable::default(), Vec::new(), Vec::new());
     for &case in &cases {
         let tasks = |number: usize| {
             let of = |&schedule| {
                 let (options, capture) = (options.clone(), capture.path.clone());
-                Task { case, schedule, options, capture, swapped: number % 2 == 1 }
+                EngineTask { case, schedule, options, capture, swapped: number % 2 == 1 }
             };
             schedules.iter().map(of).collect()
         };
@@ -190,7 +190,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 fn summarise(
-    case: Case,
+    case: EngineCase,
     schedule: Schedule,
     side: usize,
     options: &Arguments,
@@ -200,7 +200,7 @@ fn summarise(
     let values = each(0);
     let mut labels = case.labels();
     labels.push(("schedule", json!(schedule)));
-    if !matches!(case, Case::Idle | Case::TimelineEvent) {
+    if !matches!(case, EngineCase::Idle | EngineCase::TimelineEvent) {
         labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
     }
     let found = Measurement::compared(case.name(), case.unit(), &values, labels)?;
@@ -208,7 +208,7 @@ fn summarise(
 }
 
 /// The cost of the other schedules over the first one, turn by turn.
-fn other_schedules(case: Case, options: &Arguments, matches: &[Match]) -> Option<String> {
+fn other_schedules(case: EngineCase, options: &Arguments, matches: &[Match]) -> Option<String> {
     let schedules = options.conditions.schedules();
     let (first, others) = schedules.split_first()?;
     if case.unit() == "ratio" || others.is_empty() {
@@ -220,18 +220,18 @@ fn other_schedules(case: Case, options: &Arguments, matches: &[Match]) -> Option
     };
     let texts: Vec<String> = others.iter().enumerate().filter_map(text).collect();
     let labels = match case {
-        Case::ChainForward => ", forward".to_owned(),
-        Case::ChainLoop => ", loop".to_owned(),
-        Case::InFlight(packets) => format!(", {packets} packets"),
+        EngineCase::ChainForward => ", forward".to_owned(),
+        EngineCase::ChainLoop => ", loop".to_owned(),
+        EngineCase::InFlight(packets) => format!(", {packets} packets"),
         _ => String::new(),
     };
     (!texts.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), texts.join(", ")))
 }
 
-impl Case {
+impl EngineCase {
     /// The number of turns of each process. Reading a capture takes longer than an ordinary turn.
     fn turns(self, options: &Arguments) -> usize {
-        if self == Case::PcapReader { options.rounds.min(CAPTURE_TURNS) } else { options.rounds }
+        if self == EngineCase::PcapReader { options.rounds.min(CAPTURE_TURNS) } else { options.rounds }
     }
 }
 
@@ -242,15 +242,15 @@ const CAPTURE_TURNS: usize = 5;
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { case, schedule, options, capture, swapped } = task;
+fn lay_out(task: EngineTask) -> Result<Box<dyn Side>, String> {
+    let EngineTask { case, schedule, options, capture, swapped } = task;
     if let Some(stride) = options.stride
         && let Err(error) = pool::init(pool::Config { stride, ..pool::Config::default() })
     {
         fail(&error);
     }
     settle(options.common.cpu);
-    Ok(Bench { schedule, burst: options.burst, capture, swapped }.lay_out(case))
+    Ok(EngineBench { schedule, burst: options.burst, capture, swapped }.lay_out(case))
 }
 
 /// A side whose turn is a closure.
@@ -266,7 +266,7 @@ fn side_of<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
     Box::new(FnSide(turn))
 }
 
-struct Bench {
+struct EngineBench {
     schedule: Schedule,
     burst: usize,
     capture: PathBuf,
@@ -292,30 +292,30 @@ fn part(calls: usize, mut call: impl FnMut()) -> Sliced {
     sliced(SLICES, || (0..calls).for_each(|_| call()))
 }
 
-impl Bench {
+impl EngineBench {
     /// Lays out a case, ready to take turns. Its figures are its own and that of its bare loop, if it has one.
-    fn lay_out(&self, case: Case) -> Box<dyn Side> {
+    fn lay_out(&self, case: EngineCase) -> Box<dyn Side> {
         let burst = self.burst;
         match case {
-            Case::SourceSink => {
-                let mut bare = Bare::new(burst);
+            EngineCase::SourceSink => {
+                let mut bare = BareApps::new(burst);
                 self.alternate(burst, self.engine(source_sink()), move || bare.source_sink())
             }
-            Case::SourceTeeSinks => {
-                let mut bare = Bare::new(burst);
+            EngineCase::SourceTeeSinks => {
+                let mut bare = BareApps::new(burst);
                 self.alternate(burst, self.engine(source_tee_sinks()), move || bare.source_tee_sinks())
             }
-            Case::ChainForward => {
-                let mut bare = Bare::new(burst);
+            EngineCase::ChainForward => {
+                let mut bare = BareApps::new(burst);
                 let long = self.engine(chain(|network, name| network.app(name, Forward)));
                 self.difference(long, move || bare.chain_forward())
             }
-            Case::ChainLoop => {
-                let mut bare = Bare::new(burst);
+            EngineCase::ChainLoop => {
+                let mut bare = BareApps::new(burst);
                 let long = self.engine(chain(|network, name| network.app(name, Loop)));
                 self.difference(long, move || bare.chain_loop())
             }
-            Case::InFlight(packets) => {
+            EngineCase::InFlight(packets) => {
                 let mut engine = self.engine(in_flight(packets));
                 let mut bare = BareInFlight::new(burst, packets);
                 for _ in 0..2 * packets.div_ceil(burst) {
@@ -323,11 +323,11 @@ impl Bench {
                 }
                 self.alternate(burst, engine, move || bare.turn())
             }
-            Case::PcapReader => self.read_capture(),
-            Case::Idle => self.idle(),
-            Case::Sampling => self.overhead((true, true), (false, true)),
-            Case::Timeline => self.overhead((true, true), (true, false)),
-            Case::TimelineEvent => self.event(),
+            EngineCase::PcapReader => self.read_capture(),
+            EngineCase::Idle => self.idle(),
+            EngineCase::Sampling => self.overhead((true, true), (false, true)),
+            EngineCase::Timeline => self.overhead((true, true), (true, false)),
+            EngineCase::TimelineEvent => self.event(),
         }
     }
 
@@ -445,7 +445,7 @@ impl Bench {
 
     /// Million packets per second from a capture in the page cache.
     fn read_capture(&self) -> Box<dyn Side> {
-        let Bench { schedule, burst, capture, .. } = self;
+        let EngineBench { schedule, burst, capture, .. } = self;
         let (schedule, burst, capture) = (*schedule, *burst, capture.clone());
         side_of(move || {
             let config = serde_json::from_value(json!({ "path": capture })).unwrap_or_else(|error| fail(&error));
@@ -580,15 +580,15 @@ impl App for Reservoir {
 }
 
 /// The work of the apps without an engine.
-struct Bare {
+struct BareApps {
     burst: usize,
     template: Template,
     vectors: [Vector; 2],
 }
 
-impl Bare {
-    fn new(burst: usize) -> Bare {
-        Bare { burst, template: template(), vectors: [Vector::new(), Vector::new()] }
+impl BareApps {
+    fn new(burst: usize) -> BareApps {
+        BareApps { burst, template: template(), vectors: [Vector::new(), Vector::new()] }
     }
 
     fn source_sink(&mut self) {
@@ -726,8 +726,8 @@ mod tests {
             <Forward as App>::push as *const (),
             <Loop as App>::push as *const (),
             <Reservoir as App>::push as *const (),
-            Bare::chain_forward as *const (),
-            Bare::chain_loop as *const (),
+            BareApps::chain_forward as *const (),
+            BareApps::chain_loop as *const (),
         ];
         for function in functions {
             assert_eq!(function as usize % 64, 0, "RUSTFLAGS may have replaced the flags in .cargo/config.toml");

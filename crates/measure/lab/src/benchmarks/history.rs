@@ -29,11 +29,11 @@ use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked};
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::slices::{Turn, sliced};
 use crate::targets::conclusion_within;
 use crate::timing::median_or_nan;
-use crate::turns::{Match, Session};
+use crate::turns::{Match, MatchSession};
 use crate::workers::{self, Side, fail, settle};
 
 /// Packets per breath.
@@ -113,22 +113,22 @@ impl Benchmark for Arguments {
 
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum HistoryCase {
     IdleFirst,
     OtherFirst,
     MixChange,
     Control,
 }
 
-impl Case {
-    const ALL: [Case; 3] = [Case::IdleFirst, Case::OtherFirst, Case::MixChange];
+impl HistoryCase {
+    const ALL: [HistoryCase; 3] = [HistoryCase::IdleFirst, HistoryCase::OtherFirst, HistoryCase::MixChange];
 
     fn name(self) -> &'static str {
         match self {
-            Case::IdleFirst => "idle-first",
-            Case::OtherFirst => "other-first",
-            Case::MixChange => "mix-change",
-            Case::Control => "control",
+            HistoryCase::IdleFirst => "idle-first",
+            HistoryCase::OtherFirst => "other-first",
+            HistoryCase::MixChange => "mix-change",
+            HistoryCase::Control => "control",
         }
     }
 }
@@ -156,7 +156,7 @@ enum History {
 
 /// One workload for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
+struct HistoryTask {
     workload: Workload,
     before: History,
     schedule: Schedule,
@@ -164,16 +164,16 @@ struct Task {
 }
 
 /// Processes to compare. The first has no history.
-struct Comparison {
+struct HistoryComparison {
     schedule: Schedule,
     workload: Workload,
-    others: Vec<(Case, History)>,
+    others: Vec<(HistoryCase, History)>,
 }
 
-impl Comparison {
-    fn tasks(&self, options: &Arguments) -> Vec<Task> {
+impl HistoryComparison {
+    fn tasks(&self, options: &Arguments) -> Vec<HistoryTask> {
         let histories = [History::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
-        let of = |before| Task { workload: self.workload, before, schedule: self.schedule, options: options.clone() };
+        let of = |before| HistoryTask { workload: self.workload, before, schedule: self.schedule, options: options.clone() };
         histories.map(of).collect()
     }
 
@@ -188,7 +188,7 @@ impl Comparison {
     /// The ratios over all matches.
     fn results(&self, options: &Arguments, matches: &[Match]) -> Vec<Measurement> {
         let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
-        let result = |(number, &(case, before)): (usize, &(Case, History))| {
+        let result = |(number, &(case, before)): (usize, &(HistoryCase, History))| {
             let other = (number + 1, 0);
             let ratio = |found: &Match| match self.workload {
                 Workload::Tees(_) => found.ratio(other, (0, 0), 0),
@@ -218,14 +218,14 @@ fn tenths(clocks: f64) -> Value {
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = if options.control.is_some() {
-        vec![Case::Control]
+        vec![HistoryCase::Control]
     } else {
-        chosen(Case::ALL, Case::name, &options.figures.case)?
+        chosen(HistoryCase::ALL, HistoryCase::name, &options.figures.case)?
     };
     let comparisons = comparisons(options, &cases);
     let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.figures.processes, observer);
-    let (mut table, mut results) = (Table::default(), Vec::new());
+    let mut session = MatchSession::new(arguments, options.common.cpu, processes * options.figures.processes, observer);
+    let (mut table, mut results) = (ReportTable::default(), Vec::new());
     for comparison in &comparisons {
         let turns = comparison.turns(options);
         let matches = session.matches(options.figures.processes, &turns, &[], |_| comparison.tasks(options))?;
@@ -239,20 +239,20 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// The comparisons for the chosen cases: all histories of a network together.
-fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
-    let with = |case: Case, before: History| cases.contains(&case).then_some((case, before));
+fn comparisons(options: &Arguments, cases: &[HistoryCase]) -> Vec<HistoryComparison> {
+    let with = |case: HistoryCase, before: History| cases.contains(&case).then_some((case, before));
     let histories = [
-        with(Case::IdleFirst, History::Idleness),
-        with(Case::OtherFirst, History::OtherTraffic),
-        options.control.map(|packets| (Case::Control, History::More(packets))),
+        with(HistoryCase::IdleFirst, History::Idleness),
+        with(HistoryCase::OtherFirst, History::OtherTraffic),
+        options.control.map(|packets| (HistoryCase::Control, History::More(packets))),
     ];
-    let histories: Vec<(Case, History)> = histories.into_iter().flatten().collect();
+    let histories: Vec<(HistoryCase, History)> = histories.into_iter().flatten().collect();
     let tees = if histories.is_empty() { &[] } else { options.tees.as_slice() };
     let mut comparisons = Vec::new();
     for &schedule in &options.conditions.schedules() {
-        let of = |&tees: &usize| Comparison { schedule, workload: Workload::Tees(tees), others: histories.clone() };
+        let of = |&tees: &usize| HistoryComparison { schedule, workload: Workload::Tees(tees), others: histories.clone() };
         comparisons.extend(tees.iter().map(of));
-        comparisons.extend(with(Case::MixChange, History::OtherTraffic).map(|other| Comparison {
+        comparisons.extend(with(HistoryCase::MixChange, History::OtherTraffic).map(|other| HistoryComparison {
             schedule,
             workload: Workload::Mixes,
             others: vec![other],
@@ -271,8 +271,8 @@ fn named(result: &Measurement) -> String {
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { workload, before, schedule, options } = task;
+fn lay_out(task: HistoryTask) -> Result<Box<dyn Side>, String> {
+    let HistoryTask { workload, before, schedule, options } = task;
     let all = cpu::allowed();
     settle(options.common.cpu);
     let own = cpu::allowed();
@@ -609,25 +609,25 @@ mod tests {
     fn a_case_measures_only_what_it_compares() {
         use History::{Idleness, Nothing, OtherTraffic};
         let options = parsed::<Arguments>(&["--schedule", "flat", "--tees", "3"]);
-        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Workload, Vec<History>)> {
+        let sides = |options: &Arguments, cases: &[HistoryCase]| -> Vec<(Workload, Vec<History>)> {
             let histories =
-                |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
+                |comparison: &HistoryComparison| comparison.tasks(options).iter().map(|task| task.before).collect();
             comparisons(options, cases).iter().map(|comparison| (comparison.workload, histories(comparison))).collect()
         };
         let mixes = (Workload::Mixes, vec![Nothing, OtherTraffic]);
-        assert_eq!(sides(&options, &[Case::MixChange]), std::slice::from_ref(&mixes));
-        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Workload::Tees(3), vec![Nothing, OtherTraffic])]);
+        assert_eq!(sides(&options, &[HistoryCase::MixChange]), std::slice::from_ref(&mixes));
+        assert_eq!(sides(&options, &[HistoryCase::OtherFirst]), [(Workload::Tees(3), vec![Nothing, OtherTraffic])]);
         let tees = (Workload::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
-        assert_eq!(sides(&options, &Case::ALL), [tees, mixes]);
+        assert_eq!(sides(&options, &HistoryCase::ALL), [tees, mixes]);
         let control = Arguments { control: Some(4), ..options };
-        assert_eq!(sides(&control, &[Case::Control]), [(Workload::Tees(3), vec![Nothing, History::More(4)])]);
+        assert_eq!(sides(&control, &[HistoryCase::Control]), [(Workload::Tees(3), vec![Nothing, History::More(4)])]);
     }
 
     #[test]
     fn a_control_takes_turns() {
         let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
         let task =
-            |before| Task { workload: Workload::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
+            |before| HistoryTask { workload: Workload::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
         // A side takes turns, and runs the rest of its history between two stages.
         let mut side = lay_out(task(History::More(4))).unwrap();
         assert!(side.turn().figures[0] > 0.0);

@@ -8,7 +8,7 @@ use crate::beside::disturb;
 
 benchmarks! {
     /// The benchmarks of `bellows bench`.
-    pub enum Bench {
+    pub enum BenchCommand {
         Apps(apps),
         Blit(blit),
         Crossing(crossing),
@@ -35,7 +35,7 @@ benchmarks! {
 }
 
 /// A benchmark of the list.
-pub struct Entry {
+pub struct BenchmarkEntry {
     /// Its name.
     pub name: &'static str,
     /// Whether it has its own command instead of a subcommand of `bench`.
@@ -49,10 +49,10 @@ pub struct Entry {
     work: fn(&Registry) -> Result<(), std::io::Error>,
 }
 
-impl Entry {
-    const fn of<B: Listed>(name: &'static str, is_apart: bool) -> Entry {
+impl BenchmarkEntry {
+    const fn of<B: Listed>(name: &'static str, is_apart: bool) -> BenchmarkEntry {
         let command = || B::augment_args(clap::Command::new("bench"));
-        Entry { name, is_apart, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
+        BenchmarkEntry { name, is_apart, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
     }
 
     /// The words of its command, without the program's name.

@@ -52,7 +52,7 @@ const HUGE_PAGES: usize = 8;
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Case {
+enum NotifyCase {
     /// A bare `write(2)`.
     Write,
     /// `poll(2)` for room, then `write(2)`.
@@ -69,28 +69,28 @@ enum Case {
     Fault2m,
 }
 
-impl Case {
-    const ALL: [Case; 6] = [Case::Write, Case::PollWrite, Case::Direct, Case::Helper, Case::Fault4k, Case::Fault2m];
+impl NotifyCase {
+    const ALL: [NotifyCase; 6] = [NotifyCase::Write, NotifyCase::PollWrite, NotifyCase::Direct, NotifyCase::Helper, NotifyCase::Fault4k, NotifyCase::Fault2m];
 
     /// The cases that notify.
-    const NOTIFY: [Case; 4] = [Case::Write, Case::PollWrite, Case::Direct, Case::Helper];
+    const NOTIFY: [NotifyCase; 4] = [NotifyCase::Write, NotifyCase::PollWrite, NotifyCase::Direct, NotifyCase::Helper];
     /// The cases that touch memory.
-    const FAULTS: [Case; 2] = [Case::Fault4k, Case::Fault2m];
+    const FAULTS: [NotifyCase; 2] = [NotifyCase::Fault4k, NotifyCase::Fault2m];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Write => "write",
-            Case::PollWrite => "poll-write",
-            Case::Direct => "direct",
-            Case::Helper => "helper",
-            Case::Fault4k => "fault-4k",
-            Case::Fault2m => "fault-2m",
+            NotifyCase::Write => "write",
+            NotifyCase::PollWrite => "poll-write",
+            NotifyCase::Direct => "direct",
+            NotifyCase::Helper => "helper",
+            NotifyCase::Fault4k => "fault-4k",
+            NotifyCase::Fault2m => "fault-2m",
         }
     }
 
     /// The unit of the figure.
     fn unit(self) -> &'static str {
-        if Case::NOTIFY.contains(&self) { "clocks/call" } else { "clocks/page" }
+        if NotifyCase::NOTIFY.contains(&self) { "clocks/call" } else { "clocks/page" }
     }
 }
 
@@ -164,15 +164,15 @@ impl Benchmark for Arguments {
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
-    cases: Vec<Case>,
+struct NotifyTask {
+    cases: Vec<NotifyCase>,
     options: Arguments,
 }
 
 /// One figure of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Figure {
-    case: Case,
+struct NotifyFigure {
+    case: NotifyCase,
     condition: Condition,
     /// Clocks of the notifying or touching thread per call or page.
     clocks: f64,
@@ -182,23 +182,23 @@ struct Figure {
 
 /// The figures of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Answer {
-    figures: Vec<Figure>,
+struct NotifyAnswer {
+    figures: Vec<NotifyFigure>,
     /// Cases and conditions that are unavailable, and why.
     missing: Vec<String>,
 }
 
-impl Answer {
-    fn find(&self, case: Case, condition: Condition) -> Option<Figure> {
+impl NotifyAnswer {
+    fn find(&self, case: NotifyCase, condition: Condition) -> Option<NotifyFigure> {
         self.figures.iter().find(|figure| (figure.case, figure.condition) == (case, condition)).copied()
     }
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
-    let tasks = [Task { cases: cases.clone(), options: options.clone() }];
-    let Answers { answers, machine, interrupted }: Answers<Answer> =
+    let cases = chosen(NotifyCase::ALL, NotifyCase::name, &options.figures.case)?;
+    let tasks = [NotifyTask { cases: cases.clone(), options: options.clone() }];
+    let Answers { answers, machine, interrupted }: Answers<NotifyAnswer> =
         take_turns(arguments, &tasks, options.figures.processes, observer)?;
     let answers = answers.concat();
     let mut report = Report::new("notify", machine, options.figures.processes, results(&cases, &answers));
@@ -208,25 +208,25 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// The medians over the processes.
-fn results(cases: &[Case], answers: &[Answer]) -> Vec<Measurement> {
-    let notify = Condition::PEERS.into_iter().flat_map(|peer| Case::NOTIFY.map(|case| (case, peer)));
-    let faults = Case::FAULTS.into_iter().flat_map(|case| Condition::PAGES.map(|page| (case, page)));
+fn results(cases: &[NotifyCase], answers: &[NotifyAnswer]) -> Vec<Measurement> {
+    let notify = Condition::PEERS.into_iter().flat_map(|peer| NotifyCase::NOTIFY.map(|case| (case, peer)));
+    let faults = NotifyCase::FAULTS.into_iter().flat_map(|case| Condition::PAGES.map(|page| (case, page)));
     let rows = notify.chain(faults).filter(|(case, _)| cases.contains(case));
     rows.flat_map(|(case, condition)| row(case, condition, answers)).collect()
 }
 
 /// The clocks of one method under one condition, their ratio to those of `write` in the same process, and when the peer
 /// runs.
-fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement> {
-    let figures: Vec<(Figure, Option<Figure>)> = answers
+fn row(case: NotifyCase, condition: Condition, answers: &[NotifyAnswer]) -> Vec<Measurement> {
+    let figures: Vec<(NotifyFigure, Option<NotifyFigure>)> = answers
         .iter()
-        .filter_map(|answer| Some((answer.find(case, condition)?, answer.find(Case::Write, condition))))
+        .filter_map(|answer| Some((answer.find(case, condition)?, answer.find(NotifyCase::Write, condition))))
         .collect();
     let clocks: Vec<f64> = figures.iter().map(|(figure, _)| figure.clocks).collect();
     let writes: Vec<f64> = figures.iter().filter_map(|(_, write)| Some(write.as_ref()?.clocks)).collect();
     let ratios: Vec<f64> = clocks.iter().zip(&writes).map(|(clocks, write)| clocks / write).collect();
     let seen: Vec<f64> = figures.iter().filter_map(|(figure, _)| figure.seen).collect();
-    let is_reference = case == Case::Write || writes.is_empty();
+    let is_reference = case == NotifyCase::Write || writes.is_empty();
     let key = if case.unit() == "clocks/call" { "peer" } else { "page" };
     let labels = || vec![(key, json!(condition.name()))];
     let clocks = Measurement::of(case.name(), case.unit(), &clocks, labels()).map(|clocks| Measurement {
@@ -239,21 +239,21 @@ fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement>
 }
 
 /// The device's method over the closest one without io_uring.
-fn beside_poll_write(cases: &[Case], answers: &[Answer]) -> Option<String> {
+fn beside_poll_write(cases: &[NotifyCase], answers: &[NotifyAnswer]) -> Option<String> {
     let ratio = |peer: Condition| {
-        let ratio = |answer: &Answer| {
-            Some(answer.find(Case::Direct, peer)?.clocks / answer.find(Case::PollWrite, peer)?.clocks)
+        let ratio = |answer: &NotifyAnswer| {
+            Some(answer.find(NotifyCase::Direct, peer)?.clocks / answer.find(NotifyCase::PollWrite, peer)?.clocks)
         };
         let ratio = Ratio::of(&answers.iter().filter_map(ratio).collect::<Vec<f64>>())?;
         Some(format!("{} {}", peer.name(), ratio.written()))
     };
     let ratios: Vec<String> = Condition::PEERS.into_iter().filter_map(ratio).collect();
-    let is_asked = cases.contains(&Case::Direct) && !ratios.is_empty();
+    let is_asked = cases.contains(&NotifyCase::Direct) && !ratios.is_empty();
     is_asked.then(|| format!("direct over poll-write: {}", ratios.join(", ")))
 }
 
 /// The unavailable cases: each reason once, with the number of processes if not all.
-fn missing(answers: &[Answer]) -> Vec<String> {
+fn missing(answers: &[NotifyAnswer]) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in answers.iter().flat_map(|answer| &answer.missing) {
         *counts.entry(reason).or_default() += 1;
@@ -295,14 +295,14 @@ fn text(report: &Report) -> String {
 }
 
 /// Does the task, in a fresh process.
-fn measure(task: Task) -> Answer {
-    let Task { cases, options } = task;
+fn measure(task: NotifyTask) -> NotifyAnswer {
+    let NotifyTask { cases, options } = task;
     let all = cpu::allowed();
     settle(options.common.cpu);
     let own = cpu::allowed();
     let other = all.iter().copied().find(|cpu| !own.contains(cpu));
     let (mut figures, mut missing) = (Vec::new(), Vec::new());
-    if cases.iter().any(|case| Case::NOTIFY.contains(case)) {
+    if cases.iter().any(|case| NotifyCase::NOTIFY.contains(case)) {
         if other.is_none() {
             let own = cpu::ranges(&own);
             missing.push(format!("helper, poll, epoll, read: not available: only processor {own} may be used"));
@@ -310,17 +310,17 @@ fn measure(task: Task) -> Answer {
         let (channels, kernel) = channels(other, &mut missing).unwrap_or_else(|error| fail(&error));
         figures = notifications(&channels, options.rounds);
         if kernel.demoted() > 0 {
-            figures.retain(|figure| figure.case != Case::Direct);
+            figures.retain(|figure| figure.case != NotifyCase::Direct);
             missing.push("direct: not measured: it was too slow, so the helper took over".to_owned());
         }
     }
-    for case in Case::FAULTS.into_iter().filter(|case| cases.contains(case)) {
+    for case in NotifyCase::FAULTS.into_iter().filter(|case| cases.contains(case)) {
         match faults(case) {
             Ok(found) => figures.extend(found),
             Err(why) => missing.push(format!("{}: not available: {why}", case.name())),
         }
     }
-    Answer { figures, missing }
+    NotifyAnswer { figures, missing }
 }
 
 /// An eventfd with its sleeper and its notifiers.
@@ -367,9 +367,9 @@ fn channels(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<
 }
 
 /// The medians of each method under each condition.
-fn notifications(channels: &[Channel], rounds: usize) -> Vec<Figure> {
+fn notifications(channels: &[Channel], rounds: usize) -> Vec<NotifyFigure> {
     let of_channel = |channel| {
-        Case::NOTIFY.into_iter().map(move |case| Samples { channel, case, clocks: Vec::new(), seen: Vec::new() })
+        NotifyCase::NOTIFY.into_iter().map(move |case| Samples { channel, case, clocks: Vec::new(), seen: Vec::new() })
     };
     let mut all: Vec<Samples<'_>> =
         channels.iter().flat_map(of_channel).filter(|samples| samples.channel.has(samples.case)).collect();
@@ -383,7 +383,7 @@ fn notifications(channels: &[Channel], rounds: usize) -> Vec<Figure> {
             samples.seen.extend(seen);
         }
     }
-    let figure = |samples: &Samples<'_>| Figure {
+    let figure = |samples: &Samples<'_>| NotifyFigure {
         case: samples.case,
         condition: samples.channel.condition,
         clocks: median_or_nan(&samples.clocks),
@@ -395,22 +395,22 @@ fn notifications(channels: &[Channel], rounds: usize) -> Vec<Figure> {
 /// The samples of one method under one condition.
 struct Samples<'a> {
     channel: &'a Channel,
-    case: Case,
+    case: NotifyCase,
     clocks: Vec<f64>,
     seen: Vec<f64>,
 }
 
 impl Channel {
-    fn has(&self, case: Case) -> bool {
+    fn has(&self, case: NotifyCase) -> bool {
         match case {
-            Case::Direct => self.direct.is_some(),
-            Case::Helper => self.helper.is_some(),
+            NotifyCase::Direct => self.direct.is_some(),
+            NotifyCase::Helper => self.helper.is_some(),
             _ => true,
         }
     }
 
     /// Clocks of one notification, and the nanoseconds from its start until the sleeper runs.
-    fn notify(&self, case: Case) -> (f64, Option<f64>) {
+    fn notify(&self, case: NotifyCase) -> (f64, Option<f64>) {
         let turn = self.sleeper.as_ref().map(|sleeper| sleeper.state.turn.load(Acquire));
         let asleep = clock::now() + PAUSE;
         while clock::now() < asleep {
@@ -418,9 +418,9 @@ impl Channel {
         }
         let start = clock::ticks();
         match (case, &self.direct, &self.helper) {
-            (Case::Direct, Some(direct), _) => direct.notify(),
-            (Case::Helper, _, Some(helper)) => helper.notify(),
-            (Case::PollWrite, ..) => self.write_if_room(),
+            (NotifyCase::Direct, Some(direct), _) => direct.notify(),
+            (NotifyCase::Helper, _, Some(helper)) => helper.notify(),
+            (NotifyCase::PollWrite, ..) => self.write_if_room(),
             _ => self.write(),
         }
         let clocks = clock::ticks().saturating_sub(start).saturating_sub(clock::cost()) as f64;
@@ -532,8 +532,8 @@ impl Drop for Sleeper {
 }
 
 /// Touches pages of a memory file that nobody has touched, and pages that its owner has touched.
-fn faults(case: Case) -> Result<[Figure; 2], String> {
-    let small = case == Case::Fault4k;
+fn faults(case: NotifyCase) -> Result<[NotifyFigure; 2], String> {
+    let small = case == NotifyCase::Fault4k;
     let (page, pages, slices) =
         if small { (4 << 10, SMALL_PAGES, SMALL_PAGES / SLICE) } else { (HUGE_PAGE, HUGE_PAGES, HUGE_PAGES) };
     let length = (page * pages) as u64;
@@ -555,7 +555,7 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
         if faults < pages as u64 {
             return Err(format!("the kernel mapped {pages} pages of {page} bytes in only {faults} page faults"));
         }
-        Ok((Figure { case, condition, clocks: found.clocks, seen: None }, mapping))
+        Ok((NotifyFigure { case, condition, clocks: found.clocks, seen: None }, mapping))
     };
     // The first mapping plays the peer's from now on.
     let (untouched, _theirs) = touch(Condition::Untouched)?;
@@ -579,8 +579,8 @@ mod tests {
     use crate::bench::parsed;
     use crate::machine::Machine;
 
-    fn task() -> Task {
-        Task { cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "4"]) }
+    fn task() -> NotifyTask {
+        NotifyTask { cases: NotifyCase::ALL.to_vec(), options: parsed(&["--rounds", "4"]) }
     }
 
     /// A sleeping peer needs a second processor.
@@ -592,12 +592,12 @@ mod tests {
                 cpu::allow(processors).unwrap();
                 measure(task())
             };
-            let Answer { figures, missing, .. } = thread::scope(|scope| scope.spawn(measured).join().unwrap());
+            let NotifyAnswer { figures, missing, .. } = thread::scope(|scope| scope.spawn(measured).join().unwrap());
             let is_missing =
                 |name: &str| missing.iter().any(|line| line.split(": not ").next().unwrap().contains(name));
-            let answer = Answer { figures, missing: missing.clone() };
+            let answer = NotifyAnswer { figures, missing: missing.clone() };
             let found = |condition, case| answer.find(case, condition);
-            for case in Case::NOTIFY {
+            for case in NotifyCase::NOTIFY {
                 for condition in Condition::PEERS {
                     let Some(figure) = found(condition, case) else {
                         assert!(
@@ -612,7 +612,7 @@ mod tests {
                 }
             }
             assert_eq!(is_missing("poll"), processors.len() == 1, "{missing:?}");
-            for case in Case::FAULTS {
+            for case in NotifyCase::FAULTS {
                 let [untouched, touched] = Condition::PAGES.map(|how| found(how, case));
                 assert_eq!(
                     (untouched.is_none(), touched.is_none()),
@@ -625,19 +625,19 @@ mod tests {
 
     #[test]
     fn a_ratio_is_of_figures_of_the_same_process() {
-        let figure = |case, condition, clocks| Figure { case, condition, clocks, seen: None };
+        let figure = |case, condition, clocks| NotifyFigure { case, condition, clocks, seen: None };
         let answer = |write: f64, direct: f64| {
             let seen = Some(3_000.0);
             let figures = vec![
-                Figure { seen, ..figure(Case::Write, Condition::Poll, write) },
-                Figure { seen, ..figure(Case::Direct, Condition::Poll, direct) },
-                figure(Case::Write, Condition::Idle, 1.0),
-                figure(Case::Fault4k, Condition::Touched, 7.0),
+                NotifyFigure { seen, ..figure(NotifyCase::Write, Condition::Poll, write) },
+                NotifyFigure { seen, ..figure(NotifyCase::Direct, Condition::Poll, direct) },
+                figure(NotifyCase::Write, Condition::Idle, 1.0),
+                figure(NotifyCase::Fault4k, Condition::Touched, 7.0),
             ];
-            Answer { figures, missing: vec!["fault-2m: not available: none".to_owned()] }
+            NotifyAnswer { figures, missing: vec!["fault-2m: not available: none".to_owned()] }
         };
         let mut answers = [answer(100.0, 150.0), answer(1_000.0, 1_500.0), answer(200.0, 300.0)];
-        let found = results(&[Case::Direct, Case::Fault4k], &answers);
+        let found = results(&[NotifyCase::Direct, NotifyCase::Fault4k], &answers);
         let rows: Vec<(&str, &str, f64)> =
             found.iter().map(|row| (row.case.as_str(), row.unit.as_str(), row.median)).collect();
         let expected = [("direct", "clocks/call", 300.0), ("direct", "ns", 3_000.0), ("fault-4k", "clocks/page", 7.0)];
@@ -646,13 +646,13 @@ mod tests {
         assert_eq!(found[0].of_reference, Some(Ratio { median: 1.5, low: 1.5, high: 1.5 }));
         assert_eq!((found[2].reference, &found[2].labels["page"]), (None, &json!("touched")));
         assert_eq!(missing(&answers), ["fault-2m: not available: none"]);
-        assert_eq!(beside_poll_write(&Case::ALL, &answers), None);
+        assert_eq!(beside_poll_write(&NotifyCase::ALL, &answers), None);
         for answer in &mut answers {
-            answer.figures.push(figure(Case::PollWrite, Condition::Poll, 2.0 * answer.figures[1].clocks));
+            answer.figures.push(figure(NotifyCase::PollWrite, Condition::Poll, 2.0 * answer.figures[1].clocks));
         }
-        let note = beside_poll_write(&[Case::Direct], &answers);
+        let note = beside_poll_write(&[NotifyCase::Direct], &answers);
         assert_eq!(note.as_deref(), Some("direct over poll-write: poll 0.500 (0.500 – 0.500)"));
-        assert_eq!(beside_poll_write(&[Case::Write], &answers), None);
+        assert_eq!(beside_poll_write(&[NotifyCase::Write], &answers), None);
         answers[0].missing.clear();
         assert_eq!(missing(&answers), ["fault-2m: not available: none (in 2 of 3 processes)"]);
 

@@ -70,14 +70,14 @@ impl Benchmark for Arguments {
 
 /// One schedule for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
+struct ReloadTask {
     schedule: Schedule,
     options: Arguments,
 }
 
 /// The results of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Answer {
+struct ReloadAnswer {
     times: Times,
     counts: PacketCounts,
     /// The share of the time in which the engine's thread ran on its processor.
@@ -122,9 +122,9 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         )));
     }
     let schedules = options.conditions.schedules();
-    let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
-    let tasks: Vec<Task> = schedules.iter().map(task).collect();
-    let Answers { answers, machine, interrupted }: Answers<Answer> =
+    let task = |&schedule: &Schedule| ReloadTask { schedule, options: options.clone() };
+    let tasks: Vec<ReloadTask> = schedules.iter().map(task).collect();
+    let Answers { answers, machine, interrupted }: Answers<ReloadAnswer> =
         take_turns(arguments, &tasks, options.processes, observer)?;
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
@@ -157,7 +157,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// A sentence with the packet counts of all processes. The workers have checked that they balance.
-fn balance(schedule: Schedule, reloads: usize, answers: &[Answer]) -> String {
+fn balance(schedule: Schedule, reloads: usize, answers: &[ReloadAnswer]) -> String {
     let sum = |part: fn(&PacketCounts) -> u64| answers.iter().map(|answer| part(&answer.counts)).sum::<u64>();
     let reloads = (reloads + 1) * answers.len();
     format!(
@@ -175,7 +175,7 @@ fn balance(schedule: Schedule, reloads: usize, answers: &[Answer]) -> String {
 const MIN_SHARE: f64 = 0.92;
 
 /// A warning if other programs ran on the engine's processor, because swaps wait for the engine.
-fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
+fn disturbance(schedule: Schedule, answers: &[ReloadAnswer]) -> Option<String> {
     let shares: Vec<f64> = answers.iter().map(|answer| answer.share).collect();
     let share = median_or_nan(&shares);
     (share < MIN_SHARE).then(|| {
@@ -198,8 +198,8 @@ fn shortage(workers: usize, processors: usize) -> Option<String> {
 }
 
 /// Does one task, in a fresh process.
-fn measure(task: Task) -> Answer {
-    let Task { schedule, options } = task;
+fn measure(task: ReloadTask) -> ReloadAnswer {
+    let ReloadTask { schedule, options } = task;
     let all = cpu::allowed();
     settle(options.common.cpu);
     // The other workers and then the reloading thread have processors of their own, as far as there are any.
@@ -230,7 +230,7 @@ fn measure(task: Task) -> Answer {
     if let Err(why) = counts.check() {
         fail(&why);
     }
-    Answer { times, counts, share }
+    ReloadAnswer { times, counts, share }
 }
 
 /// Swaps the networks `reloads` times after an untimed first swap, which waits for the run to start.

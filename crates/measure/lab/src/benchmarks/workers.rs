@@ -66,29 +66,29 @@ const OTHER: &str = "other";
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Case {
+enum WorkersCase {
     Chain,
     Rss,
     RssBoth,
     Vhost,
 }
 
-impl Case {
-    const ALL: [Case; 4] = [Case::Chain, Case::Rss, Case::RssBoth, Case::Vhost];
+impl WorkersCase {
+    const ALL: [WorkersCase; 4] = [WorkersCase::Chain, WorkersCase::Rss, WorkersCase::RssBoth, WorkersCase::Vhost];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Chain => "chain",
-            Case::Rss => "rss",
-            Case::RssBoth => "rss-both",
-            Case::Vhost => "vhost",
+            WorkersCase::Chain => "chain",
+            WorkersCase::Rss => "rss",
+            WorkersCase::RssBoth => "rss-both",
+            WorkersCase::Vhost => "vhost",
         }
     }
 
     /// What two workers should carry, given what each process does: each packet of a chain passes both workers.
     fn reference(self, processes: &[f64]) -> f64 {
         let all: f64 = processes.iter().sum();
-        if self == Case::Chain { all / processes.len() as f64 } else { all }
+        if self == WorkersCase::Chain { all / processes.len() as f64 } else { all }
     }
 }
 
@@ -130,8 +130,8 @@ impl Benchmark for Arguments {
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
-    case: Case,
+struct WorkersTask {
+    case: WorkersCase,
     /// The apps of a chain.
     apps: usize,
     /// The processor of each of its workers: of two, or of one.
@@ -143,7 +143,7 @@ struct Task {
 
 /// Two neighbouring slices: what the workers carried, the reference, and the share of the time that was lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Pair {
+struct SlicePair {
     workers: f64,
     reference: f64,
     lost: f64,
@@ -152,28 +152,28 @@ struct Pair {
 /// The slices of a set of processes.
 #[derive(Clone, Debug, Default)]
 struct Set {
-    pairs: Vec<Pair>,
+    pairs: Vec<SlicePair>,
     /// The share of the flows that the first worker keeps.
     share: Option<f64>,
 }
 
 impl Set {
     /// The pairs from which no time was lost. If there is none, the one that lost least is better than nothing.
-    fn clean(&self) -> Vec<Pair> {
-        let clean: Vec<Pair> = self.pairs.iter().copied().filter(|pair| pair.lost == 0.0).collect();
+    fn clean(&self) -> Vec<SlicePair> {
+        let clean: Vec<SlicePair> = self.pairs.iter().copied().filter(|pair| pair.lost == 0.0).collect();
         let least = self.pairs.iter().min_by(|one, other| one.lost.total_cmp(&other.lost));
         if clean.is_empty() { least.into_iter().copied().collect() } else { clean }
     }
 
     /// The median of a figure.
-    fn median(&self, of: impl Fn(&Pair) -> f64) -> f64 {
+    fn median(&self, of: impl Fn(&SlicePair) -> f64) -> f64 {
         median_or_nan(&self.clean().iter().map(of).collect::<Vec<f64>>())
     }
 }
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
+    let cases = chosen(WorkersCase::ALL, WorkersCase::name, &options.figures.case)?;
     let all = cpu::allowed();
     let one = options.common.cpu.or(all.last().copied()).unwrap_or_default();
     let Some(other) = all.into_iter().find(|&cpu| cpu != one) else {
@@ -183,13 +183,13 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     };
     // A worker that fails exits at once; its sockets are removed here.
     let folder = Folder::new("workers")?;
-    let mut sets: Vec<(Case, Set)> = Vec::new();
+    let mut sets: Vec<(WorkersCase, Set)> = Vec::new();
     let (mut machine, mut interrupted) = (None, false);
     let count = cases.len() * options.figures.processes;
     for number in 0..count {
         observer.progress(number, count);
         let case = cases[number % cases.len()];
-        let task = |processors: &[usize]| Task {
+        let task = |processors: &[usize]| WorkersTask {
             case,
             apps: options.apps,
             processors: processors.to_vec(),
@@ -210,7 +210,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         }
     }
     observer.progress(count, count);
-    let of = |case: Case| sets.iter().filter(move |(of, _)| *of == case).map(|(_, set)| set).collect::<Vec<&Set>>();
+    let of = |case: WorkersCase| sets.iter().filter(move |(of, _)| *of == case).map(|(_, set)| set).collect::<Vec<&Set>>();
     let results = cases.iter().filter_map(|&case| row(case, &of(case))).collect();
     let mut report = Report::new("workers", machine.unwrap_or_else(Machine::here), options.figures.processes, results);
     let lost: Vec<f64> = sets.iter().flat_map(|(_, set)| &set.pairs).map(|pair| pair.lost).collect();
@@ -221,8 +221,8 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// The row of a case.
-fn row(case: Case, sets: &[&Set]) -> Option<Measurement> {
-    let each = |of: fn(&Pair) -> f64| sets.iter().map(|set| set.median(of)).collect::<Vec<f64>>();
+fn row(case: WorkersCase, sets: &[&Set]) -> Option<Measurement> {
+    let each = |of: fn(&SlicePair) -> f64| sets.iter().map(|set| set.median(of)).collect::<Vec<f64>>();
     let measured = Measurement::of(case.name(), "Mpps", &each(|pair| pair.workers), Vec::new())?;
     let reference = Some(median_or_nan(&each(|pair| pair.reference)));
     let of_reference = Ratio::of(&each(|pair| pair.workers / pair.reference));
@@ -230,7 +230,7 @@ fn row(case: Case, sets: &[&Set]) -> Option<Measurement> {
 }
 
 /// What was left out, and how flows were divided.
-fn notes(case: Case, sets: &[&Set]) -> Vec<String> {
+fn notes(case: WorkersCase, sets: &[&Set]) -> Vec<String> {
     let pairs = || sets.iter().flat_map(|set| &set.pairs);
     let disturbed = pairs().filter(|pair| pair.lost > 0.0).count();
     let left_out = (disturbed > 0).then(|| {
@@ -248,15 +248,15 @@ fn notes(case: Case, sets: &[&Set]) -> Vec<String> {
 
 /// Compares the two workers with the two processes, each a group of processes that run at the same time.
 fn compare(
-    case: Case,
-    tasks: &[Vec<Task>; 2],
+    case: WorkersCase,
+    tasks: &[Vec<WorkersTask>; 2],
     rounds: usize,
     arguments: &[&str],
     observer: &dyn Observer,
 ) -> Result<(Set, Machine), ProcessError> {
     let mut machine = None;
     // One after the other, because they measure costs.
-    let mut start = |task: &Task| {
+    let mut start = |task: &WorkersTask| {
         let mut worker = Worker::start(arguments, task)?;
         let reply: Reply<()> = worker.reply(observer)?;
         if let Some(found) = reply.machine {
@@ -264,7 +264,7 @@ fn compare(
         }
         Ok(worker)
     };
-    let mut group = |tasks: &Vec<Task>| tasks.iter().map(&mut start).collect::<Result<Vec<Worker>, ProcessError>>();
+    let mut group = |tasks: &Vec<WorkersTask>| tasks.iter().map(&mut start).collect::<Result<Vec<Worker>, ProcessError>>();
     let mut groups = [group(&tasks[0])?, group(&tasks[1])?];
     let mut set = Set::default();
     for round in 0..rounds.max(1) {
@@ -279,7 +279,7 @@ fn compare(
         let [workers, processes] = &turns;
         let rates: Vec<f64> = processes.iter().map(|turn| turn.figures[0]).collect();
         let lost = turns.iter().flatten().map(|turn| turn.lost).sum::<f64>() / (workers.len() + processes.len()) as f64;
-        set.pairs.push(Pair { workers: workers[0].figures[0], reference: case.reference(&rates), lost });
+        set.pairs.push(SlicePair { workers: workers[0].figures[0], reference: case.reference(&rates), lost });
         set.share = workers[0].figures.get(1).copied();
     }
     for worker in groups.into_iter().flatten() {
@@ -298,18 +298,18 @@ fn turn_together(workers: &mut [Worker]) -> Result<Vec<Turn>, ProcessError> {
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { case, apps, processors, folder, slice } = task;
+fn lay_out(task: WorkersTask) -> Result<Box<dyn Side>, String> {
+    let WorkersTask { case, apps, processors, folder, slice } = task;
     settle(processors.first().copied());
-    let is_divided = matches!(case, Case::Rss | Case::RssBoth) && processors.len() > 1;
+    let is_divided = matches!(case, WorkersCase::Rss | WorkersCase::RssBoth) && processors.len() > 1;
     let (weight, share) = is_divided.then(|| divided(apps)).unzip();
     // The threads of apps may run on all processors of this process.
     cpu::allow(&processors).unwrap_or_else(|error| fail(&error));
     let mut network = match case {
-        Case::Chain => chain(apps, processors.len()),
-        Case::RssBoth if !is_divided => on_one_worker(distributed(apps, Some(WEIGHTS / 2))),
-        Case::Rss | Case::RssBoth => distributed(apps, weight),
-        Case::Vhost => devices(processors.len(), &folder),
+        WorkersCase::Chain => chain(apps, processors.len()),
+        WorkersCase::RssBoth if !is_divided => on_one_worker(distributed(apps, Some(WEIGHTS / 2))),
+        WorkersCase::Rss | WorkersCase::RssBoth => distributed(apps, weight),
+        WorkersCase::Vhost => devices(processors.len(), &folder),
     };
     let further = processors.iter().skip(1);
     network.workers.extend(further.map(|&cpu| WorkerSpec { name: OTHER.to_owned(), cpu: Some(cpu), numa: None }));
@@ -544,10 +544,10 @@ mod tests {
             return skip_here("every_side_takes_turns", "there is one processor");
         }
         let folder = scratch();
-        for case in Case::ALL {
+        for case in WorkersCase::ALL {
             for workers in [1, 2] {
                 let (processors, folder) = (all[..workers].to_vec(), folder.path().to_owned());
-                let task = Task { case, apps: 20, processors, folder, slice: Duration::from_millis(50) };
+                let task = WorkersTask { case, apps: 20, processors, folder, slice: Duration::from_millis(50) };
                 let turns = || {
                     let mut side = lay_out(task).unwrap();
                     let turns = [side.turn(), side.turn()];
@@ -573,7 +573,7 @@ mod tests {
         let two = distributed(10, Some(300));
         assert_eq!((on(&two, 0), on(&two, 1)), (13, 11));
         assert_eq!(distributed(10, None).apps.len(), 13);
-        assert_eq!((Case::Chain.reference(&[3.0, 5.0]), Case::Vhost.reference(&[3.0, 5.0])), (4.0, 8.0));
+        assert_eq!((WorkersCase::Chain.reference(&[3.0, 5.0]), WorkersCase::Vhost.reference(&[3.0, 5.0])), (4.0, 8.0));
     }
 
     #[test]
@@ -586,14 +586,14 @@ mod tests {
 
     #[test]
     fn disturbed_slices_do_not_count() {
-        let pair = |workers, reference, lost| Pair { workers, reference, lost };
+        let pair = |workers, reference, lost| SlicePair { workers, reference, lost };
         let set = Set { pairs: vec![pair(9.0, 10.0, 0.0), pair(2.0, 10.0, 0.2), pair(18.0, 20.0, 0.0)], share: None };
         let stolen = Set { pairs: vec![pair(2.0, 10.0, 0.2), pair(5.0, 10.0, 0.1)], share: Some(0.25) };
-        let row = row(Case::Rss, &[&set]).unwrap();
+        let row = row(WorkersCase::Rss, &[&set]).unwrap();
         assert_eq!((row.median, row.reference), (13.5, Some(15.0)));
         assert_eq!(row.of_reference, Some(Ratio { median: 0.9, low: 0.9, high: 0.9 }));
         assert_eq!(stolen.clean(), [pair(5.0, 10.0, 0.1)]);
-        let notes = notes(Case::Rss, &[&set, &stolen]);
+        let notes = notes(WorkersCase::Rss, &[&set, &stolen]);
         assert!(notes[0].starts_with("rss: 3 of 5 pairs of slices left out"), "{notes:?}");
         assert!(notes[1].ends_with("keeps 25 percent of the packets"), "{notes:?}");
     }

@@ -84,11 +84,11 @@ const PROTOCOLS: [(Protocol, u32); 4] =
 #[serde(try_from = "String", into = "String")]
 pub struct Traffic {
     text: String,
-    kind: Kind,
+    kind: TrafficKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum TrafficKind {
     /// Sizes with their weights.
     Sizes(Vec<(u32, u32)>),
     /// A range of sizes.
@@ -96,7 +96,7 @@ enum Kind {
     /// Protocols with their weights.
     Protocols(Vec<(Protocol, u32)>),
     /// Sizes, alone or as a range, of packets that may be fragmented.
-    MayFragment(Box<Kind>),
+    MayFragment(Box<TrafficKind>),
     /// Small frames that are not IP.
     Ethernet,
     /// Small frames that are not IP, between as many stations.
@@ -174,67 +174,67 @@ impl FromStr for Traffic {
 
     /// Does not check yet whether a file exists.
     fn from_str(text: &str) -> Result<Traffic, TrafficError> {
-        let kind = Kind::parse(text)?;
+        let kind = TrafficKind::parse(text)?;
         kind.check_sizes()?;
         Ok(Traffic { text: text.to_owned(), kind })
     }
 }
 
-impl Kind {
+impl TrafficKind {
     fn check_sizes(&self) -> Result<(), TrafficError> {
         match self {
-            Kind::Sizes(sizes) => sizes.iter().try_for_each(|(size, _)| frame(*size).map(drop)),
-            Kind::Range(first, last) => [first, last].into_iter().try_for_each(|size| frame(*size).map(drop)),
-            Kind::MayFragment(sizes) => sizes.check_sizes(),
+            TrafficKind::Sizes(sizes) => sizes.iter().try_for_each(|(size, _)| frame(*size).map(drop)),
+            TrafficKind::Range(first, last) => [first, last].into_iter().try_for_each(|size| frame(*size).map(drop)),
+            TrafficKind::MayFragment(sizes) => sizes.check_sizes(),
             _ => Ok(()),
         }
     }
 
     fn frames(&self) -> Result<Vec<Vec<u8>>, TrafficError> {
         match self {
-            Kind::Sizes(sizes) if sizes.len() == 1 => sizes.iter().map(|(size, _)| frame(*size)).collect(),
-            Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
-            Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
-            Kind::MayFragment(sizes) => Ok(sizes.frames()?.into_iter().map(without_flag).collect()),
-            Kind::Ethernet => Ok(vec![ethernet()?]),
-            Kind::Stations(count) => stations(*count),
-            Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
-            Kind::Flows(version) => protocols::flows(*version),
-            Kind::Capture(path) => captured(path),
+            TrafficKind::Sizes(sizes) if sizes.len() == 1 => sizes.iter().map(|(size, _)| frame(*size)).collect(),
+            TrafficKind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
+            TrafficKind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
+            TrafficKind::MayFragment(sizes) => Ok(sizes.frames()?.into_iter().map(without_flag).collect()),
+            TrafficKind::Ethernet => Ok(vec![ethernet()?]),
+            TrafficKind::Stations(count) => stations(*count),
+            TrafficKind::Protocols(weights) => protocols::frames(&mixed(weights)),
+            TrafficKind::Flows(version) => protocols::flows(*version),
+            TrafficKind::Capture(path) => captured(path),
         }
     }
 
-    fn parse(text: &str) -> Result<Kind, TrafficError> {
+    fn parse(text: &str) -> Result<TrafficKind, TrafficError> {
         let all = |allowed: &dyn Fn(char) -> bool| text.starts_with(allowed) && text.chars().all(allowed);
         match text {
-            "imix" => Ok(Kind::Sizes(IMIX.to_vec())),
-            "protocols" => Ok(Kind::Protocols(PROTOCOLS.to_vec())),
-            "ethernet" => Ok(Kind::Ethernet),
-            "ipv4" => Ok(Kind::Flows(IpVersion::V4)),
-            "ipv6" => Ok(Kind::Flows(IpVersion::V6)),
-            _ if let Some(sizes) = text.strip_prefix("may-fragment:") => match Kind::parse(sizes) {
-                Ok(sizes @ (Kind::Sizes(_) | Kind::Range(..))) => Ok(Kind::MayFragment(Box::new(sizes))),
+            "imix" => Ok(TrafficKind::Sizes(IMIX.to_vec())),
+            "protocols" => Ok(TrafficKind::Protocols(PROTOCOLS.to_vec())),
+            "ethernet" => Ok(TrafficKind::Ethernet),
+            "ipv4" => Ok(TrafficKind::Flows(IpVersion::V4)),
+            "ipv6" => Ok(TrafficKind::Flows(IpVersion::V6)),
+            _ if let Some(sizes) = text.strip_prefix("may-fragment:") => match TrafficKind::parse(sizes) {
+                Ok(sizes @ (TrafficKind::Sizes(_) | TrafficKind::Range(..))) => Ok(TrafficKind::MayFragment(Box::new(sizes))),
                 Ok(_) => Err(TrafficError::Unknown(text.to_owned())),
                 Err(error) => Err(error),
             },
             _ if let Some(count) = text.strip_prefix("stations:") => {
                 let count = number(count, text, STATIONS)?;
                 let wrong = || TrafficError::Number(count.to_string(), text.to_owned(), STATIONS);
-                (2..=MAX_STATIONS).contains(&count).then_some(Kind::Stations(count)).ok_or_else(wrong)
+                (2..=MAX_STATIONS).contains(&count).then_some(TrafficKind::Stations(count)).ok_or_else(wrong)
             }
             _ if all(&|char| char.is_ascii_digit() || ":,".contains(char)) => {
-                weighted(text, |size| number(size, text, SIZE)).map(Kind::Sizes)
+                weighted(text, |size| number(size, text, SIZE)).map(TrafficKind::Sizes)
             }
             _ if all(&|char| char.is_ascii_digit() || char == '-') => {
                 let (first, last) = text.split_once('-').unwrap_or((text, ""));
                 let (first, last) = (number(first, text, SIZE)?, number(last, text, SIZE)?);
-                if first > last { Err(TrafficError::Range(text.to_owned())) } else { Ok(Kind::Range(first, last)) }
+                if first > last { Err(TrafficError::Range(text.to_owned())) } else { Ok(TrafficKind::Range(first, last)) }
             }
             _ if is_protocols(text) => {
                 let unknown = |name: &str| TrafficError::Protocol(name.to_owned(), text.to_owned());
-                weighted(text, |name| Protocol::named(name).ok_or_else(|| unknown(name))).map(Kind::Protocols)
+                weighted(text, |name| Protocol::named(name).ok_or_else(|| unknown(name))).map(TrafficKind::Protocols)
             }
-            _ if text.contains(['/', '.']) => Ok(Kind::Capture(PathBuf::from(text))),
+            _ if text.contains(['/', '.']) => Ok(TrafficKind::Capture(PathBuf::from(text))),
             _ => Err(TrafficError::Unknown(text.to_owned())),
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bellows_campaign::{Journal, LocalExecutor, Observer, Progress, Row, RunId, Stop, load, register, run, verdicts};
+use bellows_campaign::{Journal, LocalExecutor, Observer, CampaignProgress, Row, RunId, Stop, load, register, run, verdicts};
 use bellows_sys::calendar;
 use bellows_testkit::eventually;
 use bellows_testkit::programs::{self, has_program};
@@ -15,9 +15,9 @@ use crate::support::{NatsServer, Trial};
 struct Once<'s>(&'s Stop);
 
 impl Observer for Once<'_> {
-    fn started(&mut self, _: RunId, _: &Progress) {}
+    fn started(&mut self, _: RunId, _: &CampaignProgress) {}
 
-    fn recorded(&mut self, _: &Row, _: &Progress) {
+    fn recorded(&mut self, _: &Row, _: &CampaignProgress) {
         self.0.set();
     }
 }

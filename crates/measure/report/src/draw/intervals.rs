@@ -77,7 +77,7 @@ fn mark(canvas: &mut Canvas, [low, middle, high]: [f64; 3], axis: &Axis, ends: [
 }
 
 /// An interval with its label and numbers.
-pub(crate) struct Row {
+pub(crate) struct IntervalRow {
     pub(crate) label: String,
     /// The lower end, the estimate and the upper end; none, if there is only a text in place of the numbers.
     pub(crate) values: Option<[f64; 3]>,
@@ -85,7 +85,7 @@ pub(crate) struct Row {
 }
 
 /// Intervals as one picture, with labels and numbers.
-pub(crate) fn rows(rows: &[Row], scale: &Axis, title: &str) -> Canvas {
+pub(crate) fn rows(rows: &[IntervalRow], scale: &Axis, title: &str) -> Canvas {
     let widest = rows.iter().map(|row| text_width(&row.label)).fold(0.0, f64::max);
     let label = (widest + 6.0).clamp(LABEL, MOST_LABEL);
     let ends = [label, label + WIDTH - SIDE];
@@ -108,7 +108,7 @@ pub(crate) fn rows(rows: &[Row], scale: &Axis, title: &str) -> Canvas {
 pub(crate) fn intervals(contrasts: &Contrasts, panels: &[String], unit: &str) -> Canvas {
     let row = |row: &Contrast| {
         let panel = row.panel.and_then(|panel| panels.get(panel)).map_or(String::new(), |panel| format!("{panel}: "));
-        Row {
+        IntervalRow {
             label: format!("{panel}{}", row.label),
             values: Some([row.low, row.difference, row.high]),
             numbers: estimate(row.difference, row.low, row.high, ""),

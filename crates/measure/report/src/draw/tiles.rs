@@ -2,7 +2,7 @@
 
 use super::canvas::{Canvas, text_width};
 use super::palette::step;
-use crate::model::{Cell, Matrix};
+use crate::model::{ModelCell, Matrix};
 use crate::words::number;
 
 /// The least and the largest width of the rows' labels; longer ones are cut.
@@ -23,7 +23,7 @@ pub(crate) fn step_of(matrix: &Matrix, median: f64) -> usize {
 }
 
 /// What a tile says.
-pub(crate) fn text_of(cell: &Cell) -> String {
+pub(crate) fn text_of(cell: &ModelCell) -> String {
     let failures = format!("{} of {} failed", cell.failed, cell.runs);
     match (cell.median, cell.failed) {
         (Some(median), 0) => number(median),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use bellows_campaign::{Results, import};
-use bellows_report::{Options, Report, Source};
+use bellows_report::{ReportOptions, Report, ResultSource};
 
 pub const CONFIGS: [&str; 5] = ["base", "nomrg", "noind", "filter", "ipsec"];
 const SIZES: [u32; 3] = [64, 256, 1500];
@@ -45,12 +45,12 @@ pub fn imported(text: &str) -> Results {
     import(text.as_bytes(), "table.csv").unwrap()
 }
 
-pub fn source(text: &str) -> Source {
-    Source::imported("table.csv".as_ref(), imported(text))
+pub fn source(text: &str) -> ResultSource {
+    ResultSource::imported("table.csv".as_ref(), imported(text))
 }
 
 pub fn report(text: &str) -> Report {
-    Report::of(&source(text), &Options::default()).unwrap()
+    Report::of(&source(text), &ReportOptions::default()).unwrap()
 }
 
 /// Tables of odd shapes, by name.

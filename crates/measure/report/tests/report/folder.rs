@@ -5,7 +5,7 @@ use std::path::Path;
 use bellows_campaign::{
     ColumnNames, Folders, Journal, Loaded, LocalExecutor, Stop, build_versions, import_folder, load, register, run,
 };
-use bellows_report::{Options, Report, Source};
+use bellows_report::{ReportOptions, Report, ResultSource};
 use bellows_testkit::scratch;
 
 /// Its runs print numbers that follow from the run's id: `new` is faster by 3, one in twelve of `large` fails, and the
@@ -64,10 +64,10 @@ fn a_folder_has_exploration_and_confirmation() {
     let (file, folder) = (scratch.path().join("copies.toml"), scratch.path().join("copies.results"));
     plan(&file, 4);
     make_runs(&file, &folder);
-    let before = Report::of(&Source::open(&file, None).unwrap(), &Options::default()).unwrap();
+    let before = Report::of(&ResultSource::open(&file, None).unwrap(), &ReportOptions::default()).unwrap();
     let refused = &before.confirmation.hypotheses[0].findings;
     assert!(refused[0].starts_with("Refused: it is not registered"), "{refused:?}");
-    let of_folder = Report::of(&Source::open(&folder, None).unwrap(), &Options::default()).unwrap();
+    let of_folder = Report::of(&ResultSource::open(&folder, None).unwrap(), &ReportOptions::default()).unwrap();
     let note = of_folder.confirmation.note.unwrap();
     assert!(note.starts_with("No hypothesis is registered") && note.contains("Name the campaign file"), "{note}");
     plan(&file, 20);
@@ -77,7 +77,7 @@ fn a_folder_has_exploration_and_confirmation() {
 
     // By the campaign file, and by the folder alone.
     for path in [&file, &folder] {
-        let report = Report::of(&Source::open(path, None).unwrap(), &Options::default()).unwrap();
+        let report = Report::of(&ResultSource::open(path, None).unwrap(), &ReportOptions::default()).unwrap();
         let setup = &report.setup;
         assert_eq!((report.title.as_str(), setup.runs, setup.blocks, setup.combinations), ("copies", 80, 20, 4));
         assert_eq!(setup.failed, 4, "two versions in blocks 5 and 17");
@@ -113,7 +113,7 @@ fn a_folder_has_exploration_and_confirmation() {
     let kept = folder.join("campaign.toml");
     let text = std::fs::read_to_string(&kept).unwrap();
     std::fs::write(&kept, text.replace("seed = 4", "seed = 4\nexclude = [{ size = \"large\" }]")).unwrap();
-    let Err(error) = Source::open(&folder, None) else { panic!("a changed plan is taken") };
+    let Err(error) = ResultSource::open(&folder, None) else { panic!("a changed plan is taken") };
     assert!(error.to_string().contains("campaign"), "{error}");
 }
 
@@ -134,11 +134,11 @@ fn versions_that_were_built_are_those_of_the_folder() {
     build_versions(&mut loaded, [Some(&old), Some(&new)], &folders, &Stop::new().unwrap(), &mut ()).unwrap();
     make_runs_of(&loaded, &folder);
     for path in [&file, &folder] {
-        let report = Report::of(&Source::open(path, None).unwrap(), &Options::default()).unwrap();
+        let report = Report::of(&ResultSource::open(path, None).unwrap(), &ReportOptions::default()).unwrap();
         assert_eq!((report.setup.runs, report.setup.combinations, report.setup.failed), (8, 2, 0));
     }
     std::fs::write(&file, text.replace("'ms'", "'s'")).unwrap();
-    let error = Source::open(&file, None).unwrap_err().to_string();
+    let error = ResultSource::open(&file, None).unwrap_err().to_string();
     assert!(error.contains("another campaign") && !error.contains("compared"), "{error}");
 }
 
@@ -148,7 +148,7 @@ fn an_imported_folder_is_reported_as_its_table() {
     let (table, folder) = (scratch.path().join("t.csv"), scratch.path().join("t.results"));
     std::fs::write(&table, "version,id,score\na,1,5\nb,1,7\na,2,6\nb,2,9\na,3,5\nb,3,7\n").unwrap();
     import_folder(&table, &folder, &ColumnNames::default()).unwrap();
-    let report = Report::of(&Source::open(&folder, None).unwrap(), &Options::default()).unwrap();
+    let report = Report::of(&ResultSource::open(&folder, None).unwrap(), &ReportOptions::default()).unwrap();
     let setup = &report.setup;
     assert_eq!(
         (&setup.command, &setup.machines[..], &setup.processors[..], &setup.kernels[..]),
@@ -167,12 +167,12 @@ fn files_are_told_by_what_they_hold() {
     plan(&at("copies.toml"), 1);
     make_runs(&at("copies.toml"), &at("copies.results"));
     std::fs::copy(at("copies.toml"), at("copies")).unwrap();
-    assert_eq!(Source::open(&at("copies"), None).unwrap().results.len(), 8, "a campaign file without .toml");
+    assert_eq!(ResultSource::open(&at("copies"), None).unwrap().results.len(), 8, "a campaign file without .toml");
     std::fs::rename(at("copies.results"), at("other")).unwrap();
-    assert_eq!(Source::open(&at("copies"), Some(&at("other"))).unwrap().results.len(), 8);
+    assert_eq!(ResultSource::open(&at("copies"), Some(&at("other"))).unwrap().results.len(), 8);
     std::fs::write(at("numbers"), "a,score\nx,1\ny,2\n").unwrap();
-    assert_eq!(Source::open(&at("numbers"), None).unwrap().results.len(), 2, "a table without .csv");
-    let error = |path: &Path, results| Source::open(path, results).unwrap_err().to_string();
+    assert_eq!(ResultSource::open(&at("numbers"), None).unwrap().results.len(), 2, "a table without .csv");
+    let error = |path: &Path, results| ResultSource::open(path, results).unwrap_err().to_string();
     let journal = error(&at("other/results.jsonl"), None);
     assert!(journal.ends_with(&format!("name its folder, {}", at("other").display())), "{journal}");
     let other = at("other");
@@ -183,7 +183,7 @@ fn files_are_told_by_what_they_hold() {
 #[test]
 fn what_is_no_source_is_an_error_with_a_way_out() {
     let scratch = scratch();
-    let error = |path: &Path| Source::open(path, None).unwrap_err().to_string();
+    let error = |path: &Path| ResultSource::open(path, None).unwrap_err().to_string();
     assert!(error(scratch.path()).contains("has no results of a campaign; check the path"));
     assert!(error(&scratch.path().join("absent.csv")).contains("check the path"));
     let file = scratch.path().join("wrong.csv");

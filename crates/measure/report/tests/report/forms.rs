@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bellows_report::{Options, Picture, Report, ReportError};
+use bellows_report::{ReportOptions, Picture, Report, ReportError};
 use unicode_width::UnicodeWidthStr;
 
 use crate::data::{CONFIGS, document, report, shapes, source};
@@ -127,7 +127,7 @@ fn the_planted_difference_is_found_and_no_other() {
 fn unknown_names_are_errors_with_the_known_ones() {
     let source = source(&document(2, 1));
     let of = |by: Option<&str>, score: Option<&str>| {
-        let options = Options { by: by.map(str::to_owned), score: score.map(str::to_owned) };
+        let options = ReportOptions { by: by.map(str::to_owned), score: score.map(str::to_owned) };
         Report::of(&source, &options)
     };
     let error = of(Some("konfig"), None).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bellows_report::{Contrast, Options, Report, Section};
+use bellows_report::{Contrast, ReportOptions, Report, Section};
 
 use crate::data::source;
 
@@ -21,7 +21,7 @@ fn table(runs_of: impl Fn(usize, usize) -> usize) -> String {
 }
 
 fn section(text: &str) -> Section {
-    let options = Options { by: Some("program".to_owned()), score: None };
+    let options = ReportOptions { by: Some("program".to_owned()), score: None };
     Report::of(&source(text), &options).unwrap().sections.remove(0)
 }
 

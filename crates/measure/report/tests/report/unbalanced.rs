@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bellows_report::{Options, Report};
+use bellows_report::{ReportOptions, Report};
 
 use crate::data::source;
 
@@ -16,7 +16,7 @@ fn an_excluded_combination_does_not_shift_the_difference() {
             writeln!(text, "{program},{size},{id},{}", mean + [-20, 20][id as usize % 2]).unwrap();
         }
     }
-    let options = |by: &str| Options { by: Some(by.to_owned()), score: None };
+    let options = |by: &str| ReportOptions { by: Some(by.to_owned()), score: None };
     let by_size = Report::of(&source(&text), &options("size")).unwrap();
     let section = &by_size.sections[0];
     let row = &section.contrasts.as_ref().unwrap().rows[0];
@@ -39,6 +39,6 @@ fn an_excluded_combination_does_not_shift_the_difference() {
 #[test]
 fn all_rows_of_one_run_are_one_run() {
     let text = "a,id,measure,score\nx,1,speed,1\nx,1,size,2\ny,1,speed,3\ny,1,size,4\nx,2,speed,1\nx,2,size,NA\n";
-    let setup = Report::of(&source(text), &Options::default()).unwrap().setup;
+    let setup = Report::of(&source(text), &ReportOptions::default()).unwrap().setup;
     assert_eq!((setup.runs, setup.failed, setup.blocks, setup.combinations), (3, 1, 2, 2));
 }

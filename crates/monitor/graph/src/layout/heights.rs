@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::order::{Item, Order, Segment};
-use super::{GroupFrame, Part, Placement, Shape, Spacing, Wire};
+use super::order::{ColumnItem, Order, ColumnSegment};
+use super::{GroupFrame, ConnectedPart, Placement, AppExtent, Spacing, Wire};
 use crate::Link;
 use crate::simplex::{self, Arc};
 
@@ -11,30 +11,30 @@ impl Order {
     /// Assigns a height to every item so that as many links as possible are straight.
     pub(super) fn heights(
         self,
-        shapes: &[Shape],
+        shapes: &[AppExtent],
         apps: Vec<usize>,
         links: &[Link],
         placement: &mut Placement,
         spacing: Spacing,
-    ) -> Part {
+    ) -> ConnectedPart {
         let (variable, variables) = self.variables(links);
-        let extent = |item: Item| match item {
-            Item::App(app) => shapes[app].height,
-            Item::Lane(_) | Item::Hook(_) => spacing.lane,
-            Item::Top(_) | Item::Bottom(_) => 0,
+        let extent = |item: ColumnItem| match item {
+            ColumnItem::App(app) => shapes[app].height,
+            ColumnItem::Lane(_) | ColumnItem::Hook(_) => spacing.lane,
+            ColumnItem::Top(_) | ColumnItem::Bottom(_) => 0,
         };
         let mut separations: BTreeMap<(usize, usize), i32> = BTreeMap::new();
         for column in &self.columns {
             let solid: Vec<usize> =
-                column.iter().copied().filter(|&item| !matches!(self.items[item], Item::Hook(_))).collect();
+                column.iter().copied().filter(|&item| !matches!(self.items[item], ColumnItem::Hook(_))).collect();
             for pair in solid.windows(2) {
                 let distance = match (self.items[pair[0]], self.items[pair[1]]) {
-                    (Item::Top(_), _) => spacing.below_frame_top,
-                    (upper, Item::Bottom(_)) => extent(upper) + spacing.above_frame_bottom,
-                    (upper, Item::Top(_)) | (upper @ Item::Bottom(_), _) => extent(upper) + spacing.around_frame,
-                    (Item::App(app), Item::App(_)) => shapes[app].height + spacing.apps,
-                    (Item::App(app), _) => shapes[app].height + spacing.app_to_lane,
-                    (_, Item::App(_)) => spacing.lane + spacing.app_to_lane,
+                    (ColumnItem::Top(_), _) => spacing.below_frame_top,
+                    (upper, ColumnItem::Bottom(_)) => extent(upper) + spacing.above_frame_bottom,
+                    (upper, ColumnItem::Top(_)) | (upper @ ColumnItem::Bottom(_), _) => extent(upper) + spacing.around_frame,
+                    (ColumnItem::App(app), ColumnItem::App(_)) => shapes[app].height + spacing.apps,
+                    (ColumnItem::App(app), _) => shapes[app].height + spacing.app_to_lane,
+                    (_, ColumnItem::App(_)) => spacing.lane + spacing.app_to_lane,
                     _ => spacing.lane + spacing.lanes,
                 };
                 let widest = separations.entry((variable[pair[0]], variable[pair[1]])).or_insert(distance);
@@ -47,7 +47,7 @@ impl Order {
         // The mean of two optimal solutions is optimal, and lies in the middle where there is a choice.
         let mut height: Vec<i32> = high.iter().zip(&low).map(|(high, low)| (high + low).div_euclid(2)).collect();
         straighten(&mut height, &separations, &ties);
-        let solid = || (0..self.items.len()).filter(|&item| !matches!(self.items[item], Item::Hook(_)));
+        let solid = || (0..self.items.len()).filter(|&item| !matches!(self.items[item], ColumnItem::Hook(_)));
         let top = solid().map(|item| height[variable[item]]).min().unwrap_or(0);
         let bottom = solid().map(|item| height[variable[item]] + extent(self.items[item])).max().unwrap_or(0);
 
@@ -56,12 +56,12 @@ impl Order {
         for item in solid() {
             let height = height[variable[item]] - top;
             match self.items[item] {
-                Item::App(app) => placement.top[app] = height,
-                Item::Lane(link) | Item::Hook(link) => {
+                ColumnItem::App(app) => placement.top[app] = height,
+                ColumnItem::Lane(link) | ColumnItem::Hook(link) => {
                     lanes[link].insert(self.column_of[item] - 1, height);
                 }
-                Item::Top(group) => frames[group].0 = height,
-                Item::Bottom(group) => frames[group].1 = height,
+                ColumnItem::Top(group) => frames[group].0 = height,
+                ColumnItem::Bottom(group) => frames[group].1 = height,
             }
         }
         let wires = links.iter().zip(lanes).map(|(&link, lanes)| Wire {
@@ -78,7 +78,7 @@ impl Order {
             Some(GroupFrame { group, columns: (first - 1, last - 1), top, bottom })
         };
         let frames = self.spans.iter().enumerate().filter_map(frame).collect();
-        Part { columns: self.columns.len() - 2, height: bottom - top, wires: wires.collect(), apps, frames }
+        ConnectedPart { columns: self.columns.len() - 2, height: bottom - top, wires: wires.collect(), apps, frames }
     }
 
     /// A variable for each item. The lanes of a link share one, which keeps it straight, unless two such links cross, or
@@ -87,9 +87,9 @@ impl Order {
         let mut variable: Vec<usize> = (0..self.items.len()).collect();
         let mut inner: Vec<usize> = (0..self.segments.len())
             .filter(|&segment| {
-                let Segment { left, right, .. } = self.segments[segment];
+                let ColumnSegment { left, right, .. } = self.segments[segment];
                 let [left, right] = [self.items[left.0], self.items[right.0]];
-                left.is_border() || matches!((left, right), (Item::Lane(_), Item::Lane(_)))
+                left.is_border() || matches!((left, right), (ColumnItem::Lane(_), ColumnItem::Lane(_)))
             })
             .collect();
         let mut length = vec![0_usize; links.len()];
@@ -100,7 +100,7 @@ impl Order {
         let mut straight: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.columns.len()];
         let mut joined = vec![None; self.items.len()];
         for segment in inner {
-            let Segment { left: (left, _), right: (right, _), .. } = self.segments[segment];
+            let ColumnSegment { left: (left, _), right: (right, _), .. } = self.segments[segment];
             let (a, b) = (self.place[left], self.place[right]);
             let others = &mut straight[self.column_of[left]];
             if others.iter().all(|&(c, d)| (a < c) == (b < d)) {
@@ -118,7 +118,7 @@ impl Order {
     }
 
     /// Pairs of heights that should be equal.
-    fn ties(&self, shapes: &[Shape], links: &[Link], variable: &[usize]) -> Vec<Tie> {
+    fn ties(&self, shapes: &[AppExtent], links: &[Link], variable: &[usize]) -> Vec<Tie> {
         let mut ties = Vec::new();
         let output = |link: Link| shapes[link.from.0].outputs[link.from.1];
         let input = |link: Link| shapes[link.to.0].inputs[link.to.1];
@@ -126,17 +126,17 @@ impl Order {
         for segment in &self.segments {
             let (left, right) = (segment.left.0, segment.right.0);
             let Some(link) = segment.link.map(|link| links[link]) else { continue };
-            let offset = |item: usize, port: i32| if matches!(self.items[item], Item::App(_)) { port } else { 0 };
+            let offset = |item: usize, port: i32| if matches!(self.items[item], ColumnItem::App(_)) { port } else { 0 };
             let (a, b) = ((variable[left], offset(left, output(link))), (variable[right], offset(right, input(link))));
             match (self.items[left], self.items[right]) {
-                (Item::Hook(_), _) => turns.entry(left).or_default().push(b),
-                (_, Item::Hook(_)) => turns.entry(right).or_default().push(a),
-                (Item::App(_), Item::App(_)) => {
+                (ColumnItem::Hook(_), _) => turns.entry(left).or_default().push(b),
+                (_, ColumnItem::Hook(_)) => turns.entry(right).or_default().push(a),
+                (ColumnItem::App(_), ColumnItem::App(_)) => {
                     let only = self.on_right[left].len() == 1 && self.on_left[right].len() == 1;
                     ties.push(Tie { a, b, weight: if only { 6 } else { 2 } });
                 }
-                (Item::Lane(_), Item::Lane(_)) if a.0 == b.0 => {}
-                (Item::Lane(_), Item::Lane(_)) => ties.push(Tie { a, b, weight: 8 }),
+                (ColumnItem::Lane(_), ColumnItem::Lane(_)) if a.0 == b.0 => {}
+                (ColumnItem::Lane(_), ColumnItem::Lane(_)) => ties.push(Tie { a, b, weight: 8 }),
                 _ => ties.push(Tie { a, b, weight: 3 }),
             }
         }
@@ -144,8 +144,8 @@ impl Order {
         let mut tops: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for (item, &column) in self.column_of.iter().enumerate() {
             match self.items[item] {
-                Item::Top(group) => drop(tops.insert((group, column), item)),
-                Item::Bottom(group) if self.spans[group].is_some_and(|(first, _)| first == column) => {
+                ColumnItem::Top(group) => drop(tops.insert((group, column), item)),
+                ColumnItem::Bottom(group) if self.spans[group].is_some_and(|(first, _)| first == column) => {
                     if let Some(&top) = tops.get(&(group, column)) {
                         ties.push(Tie { a: (variable[top], 0), b: (variable[item], 0), weight: 1 });
                     }

@@ -20,7 +20,7 @@ use order::Order;
 
 /// The layout's view of an app: its height, and the distance of each port from its top.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct AppExtent {
     pub height: i32,
     pub inputs: Vec<i32>,
     pub outputs: Vec<i32>,
@@ -91,12 +91,12 @@ pub struct Placement {
     pub column: Vec<usize>,
     /// Top of each app.
     pub top: Vec<i32>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<ConnectedPart>,
 }
 
 /// Apps that are connected or in a group, in the order of their first app.
 #[derive(Debug)]
-pub struct Part {
+pub struct ConnectedPart {
     pub apps: Vec<usize>,
     pub columns: usize,
     pub height: i32,
@@ -131,7 +131,7 @@ pub struct Wire {
     pub lanes: Vec<i32>,
 }
 
-impl Part {
+impl ConnectedPart {
     /// For each gap between columns, the stretches of the part's wires in it. The first gap is left of all columns, the
     /// last one is right of them.
     pub fn stretches(&self, placement: &Placement) -> Vec<Vec<WireSpan>> {
@@ -256,7 +256,7 @@ impl Draft {
     }
 
     /// Lays out the apps, whose `shapes` must have a place for every port.
-    pub fn place(self, shapes: &[Shape], spacing: Spacing) -> Placement {
+    pub fn place(self, shapes: &[AppExtent], spacing: Spacing) -> Placement {
         let mut placement = Placement { column: self.column, top: vec![0; shapes.len()], parts: Vec::new() };
         for DraftPart { apps, links } in self.parts {
             let mut order = Order::new(shapes, &apps, &links, &placement.column, &self.groups);

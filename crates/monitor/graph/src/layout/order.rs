@@ -1,10 +1,10 @@
 //! The order of the items of each column: few crossings, with the items of a group together.
 
-use super::{Groups, Shape};
+use super::{Groups, AppExtent};
 use crate::Link;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum ColumnItem {
     App(usize),
     /// A link, by its index in the part, in a column that it passes through.
     Lane(usize),
@@ -16,16 +16,16 @@ pub(super) enum Item {
     Bottom(usize),
 }
 
-impl Item {
+impl ColumnItem {
     pub(super) fn is_border(self) -> bool {
-        matches!(self, Item::Top(_) | Item::Bottom(_))
+        matches!(self, ColumnItem::Top(_) | ColumnItem::Bottom(_))
     }
 }
 
 /// A stretch between neighbouring columns of a link, or of a border. The fractions give the position of each end within
 /// its item.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
+pub(super) struct ColumnSegment {
     /// None for a border.
     pub(super) link: Option<usize>,
     pub(super) left: (usize, f64),
@@ -34,9 +34,9 @@ pub(super) struct Segment {
 
 /// The order of items in each column. Column `c` of the layout is `c + 1` here, to leave room for hooks.
 pub(super) struct Order {
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<ColumnItem>,
     pub(super) column_of: Vec<usize>,
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<ColumnSegment>,
     /// For each item, the segments on its left and on its right.
     pub(super) on_left: Vec<Vec<usize>>,
     pub(super) on_right: Vec<Vec<usize>>,
@@ -61,7 +61,7 @@ const MAX_VISITS: usize = 30_000_000;
 const MAX_SHUFFLED: usize = 600;
 
 impl Order {
-    pub(super) fn new(shapes: &[Shape], apps: &[usize], links: &[Link], column: &[usize], groups: &Groups) -> Self {
+    pub(super) fn new(shapes: &[AppExtent], apps: &[usize], links: &[Link], column: &[usize], groups: &Groups) -> Self {
         let columns = apps.iter().map(|&app| column[app] + 1).max().unwrap_or(0);
         let mut order = Order {
             items: Vec::new(),
@@ -77,7 +77,7 @@ impl Order {
         };
         order.spans.iter_mut().flatten().for_each(|(first, last)| (*first, *last) = (*first + 1, *last + 1));
         for &app in apps {
-            order.add(Item::App(app), column[app] + 1, groups.of(app).next());
+            order.add(ColumnItem::App(app), column[app] + 1, groups.of(app).next());
         }
         let fraction = |port: usize, ports: usize| (port as f64 + 1.0) / (ports as f64 + 1.0);
         for (index, &link) in links.iter().enumerate() {
@@ -88,22 +88,22 @@ impl Order {
             let mut left = from;
             let group = groups.of_both(link.from.0, link.to.0);
             if link.closes_loop {
-                let before = (order.add(Item::Hook(index), end - 1, group), 0.5);
-                let first = (order.add(Item::Lane(index), end, group), 0.5);
+                let before = (order.add(ColumnItem::Hook(index), end - 1, group), 0.5);
+                let first = (order.add(ColumnItem::Lane(index), end, group), 0.5);
                 order.join(Some(index), before, to);
                 order.join(Some(index), before, first);
                 left = first;
                 for column in end + 1..=start {
-                    let lane = (order.add(Item::Lane(index), column, group), 0.5);
+                    let lane = (order.add(ColumnItem::Lane(index), column, group), 0.5);
                     order.join(Some(index), left, lane);
                     left = lane;
                 }
-                let behind = (order.add(Item::Hook(index), start + 1, group), 0.5);
+                let behind = (order.add(ColumnItem::Hook(index), start + 1, group), 0.5);
                 order.join(Some(index), left, behind);
                 order.join(Some(index), from, behind);
             } else {
                 for column in start + 1..end {
-                    let lane = (order.add(Item::Lane(index), column, group), 0.5);
+                    let lane = (order.add(ColumnItem::Lane(index), column, group), 0.5);
                     order.join(Some(index), left, lane);
                     left = lane;
                 }
@@ -112,7 +112,7 @@ impl Order {
         }
         for group in 0..order.spans.len() {
             let Some((first, last)) = order.spans[group] else { continue };
-            for border in [Item::Top(group), Item::Bottom(group)] {
+            for border in [ColumnItem::Top(group), ColumnItem::Bottom(group)] {
                 let mut left = None;
                 for column in first..=last {
                     let right = order.add(border, column, groups.outer[group]);
@@ -127,7 +127,7 @@ impl Order {
     }
 
     /// Adds an item to a column and to a group, or to the group around it that has the column.
-    fn add(&mut self, item: Item, column: usize, group: Option<usize>) -> usize {
+    fn add(&mut self, item: ColumnItem, column: usize, group: Option<usize>) -> usize {
         let has_column = |&group: &usize| self.spans[group].is_some_and(|(a, b)| (a..=b).contains(&column));
         self.within.push(self.groups.chain(group).find(has_column));
         self.items.push(item);
@@ -141,7 +141,7 @@ impl Order {
     fn join(&mut self, link: Option<usize>, left: (usize, f64), right: (usize, f64)) {
         self.on_right[left.0].push(self.segments.len());
         self.on_left[right.0].push(self.segments.len());
-        self.segments.push(Segment { link, left, right });
+        self.segments.push(ColumnSegment { link, left, right });
     }
 
     /// Finds an order with few crossings: barycentre sweeps and exchanges of neighbours from several starts.
@@ -211,9 +211,9 @@ impl Order {
                 }
                 columns[self.column_of[item]].push(item);
                 let segments = if against { &self.on_left[item] } else { &self.on_right[item] };
-                let mut next: Vec<&Segment> = segments.iter().map(|&segment| &self.segments[segment]).collect();
+                let mut next: Vec<&ColumnSegment> = segments.iter().map(|&segment| &self.segments[segment]).collect();
                 next.sort_by(|a, b| {
-                    let fraction = |segment: &Segment| if against { segment.right.1 } else { segment.left.1 };
+                    let fraction = |segment: &ColumnSegment| if against { segment.right.1 } else { segment.left.1 };
                     fraction(a).total_cmp(&fraction(b))
                 });
                 stack.extend(next.iter().rev().map(|segment| if against { segment.left.0 } else { segment.right.0 }));
@@ -273,7 +273,7 @@ impl Order {
 
     /// Crossings between the segments of two items of a column if `upper` lies above `lower`.
     pub(super) fn crossings_of(&self, upper: usize, lower: usize) -> usize {
-        let count = |segments: &[Vec<usize>], far: fn(&Segment) -> (usize, f64)| {
+        let count = |segments: &[Vec<usize>], far: fn(&ColumnSegment) -> (usize, f64)| {
             let position = |&segment: &usize| {
                 let (item, fraction) = far(&self.segments[segment]);
                 self.place[item] as f64 + fraction
@@ -293,7 +293,7 @@ impl Order {
                 .iter()
                 .flat_map(|&item| &self.on_right[item])
                 .map(|&segment| {
-                    let Segment { left, right, .. } = self.segments[segment];
+                    let ColumnSegment { left, right, .. } = self.segments[segment];
                     (self.place[left.0] as f64 + left.1, self.place[right.0] as f64 + right.1)
                 })
                 .collect();

@@ -1,6 +1,6 @@
 //! Groups in the order of items: each column is a sequence of items and of groups, which are such sequences in turn.
 
-use super::order::{Item, Order};
+use super::order::{ColumnItem, Order};
 
 /// What lies beside each other in a column or in a group.
 #[derive(Clone, Debug)]
@@ -64,8 +64,8 @@ impl Order {
         let mut units = Vec::new();
         for &item in &self.columns[column] {
             match self.items[item] {
-                Item::Top(_) => open.push((item, std::mem::take(&mut units))),
-                Item::Bottom(_) => {
+                ColumnItem::Top(_) => open.push((item, std::mem::take(&mut units))),
+                ColumnItem::Bottom(_) => {
                     let Some((top, before)) = open.pop() else { continue };
                     let inside = std::mem::replace(&mut units, before);
                     units.push(Unit::Group { top, inside, bottom: item });
@@ -144,13 +144,13 @@ impl Order {
         let mut units: Vec<(f64, usize, Unit)> = Vec::new();
         for &item in column.iter().filter(|&&item| self.within[item] == group) {
             match self.items[item] {
-                Item::Top(inner) => {
+                ColumnItem::Top(inner) => {
                     let inside = self.gathered(column, Some(inner), at, group_at);
-                    let bottom = column.iter().copied().find(|&other| self.items[other] == Item::Bottom(inner));
+                    let bottom = column.iter().copied().find(|&other| self.items[other] == ColumnItem::Bottom(inner));
                     let bottom = bottom.unwrap_or(item);
                     units.push((group_at[inner], inner, Unit::Group { top: item, inside, bottom }));
                 }
-                Item::Bottom(_) => {}
+                ColumnItem::Bottom(_) => {}
                 _ => units.push((at[item], 0, Unit::Item(item))),
             }
         }
@@ -167,8 +167,8 @@ impl Order {
             pairs.map(|(upper, lower)| self.crossings_of(upper, lower)).sum()
         };
         match (self.items[a], self.items[b]) {
-            (Item::Bottom(group), other) if !other.is_border() => {
-                let Some(first) = items.iter().position(|&item| self.items[item] == Item::Top(group)) else {
+            (ColumnItem::Bottom(group), other) if !other.is_border() => {
+                let Some(first) = items.iter().position(|&item| self.items[item] == ColumnItem::Top(group)) else {
                     return false;
                 };
                 let block = &items[first..lower];
@@ -177,8 +177,8 @@ impl Order {
                 }
                 self.columns[column][first..=lower].rotate_right(1);
             }
-            (other, Item::Top(group)) if !other.is_border() => {
-                let Some(last) = items.iter().position(|&item| self.items[item] == Item::Bottom(group)) else {
+            (other, ColumnItem::Top(group)) if !other.is_border() => {
+                let Some(last) = items.iter().position(|&item| self.items[item] == ColumnItem::Bottom(group)) else {
                     return false;
                 };
                 let block = &items[lower..=last];
@@ -231,8 +231,8 @@ impl Order {
         for column in shared {
             let items = &self.columns[column];
             let range = |group| {
-                let top = items.iter().position(|&item| self.items[item] == Item::Top(group))?;
-                let bottom = items.iter().position(|&item| self.items[item] == Item::Bottom(group))?;
+                let top = items.iter().position(|&item| self.items[item] == ColumnItem::Top(group))?;
+                let bottom = items.iter().position(|&item| self.items[item] == ColumnItem::Bottom(group))?;
                 Some((top, bottom + 1))
             };
             let (mut upper, mut lower) = (range(a)?, range(b)?);

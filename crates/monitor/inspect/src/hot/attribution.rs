@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bellows_engine::listing::{Call, Listing};
+use bellows_engine::listing::{ListedCall, Listing};
 use bellows_pmu::Stack;
 
 use super::image::{BREATH, Image};
@@ -63,7 +63,7 @@ impl Attribution {
             let names = labels.map(|label| (format!("{}: {label}", piece.app), owner));
             attribution.stretches.extend(names);
         }
-        let calls: Vec<&Call> = workers().flat_map(|listing| &listing.calls).collect();
+        let calls: Vec<&ListedCall> = workers().flat_map(|listing| &listing.calls).collect();
         attribution.read_types(&calls);
         attribution
     }
@@ -136,7 +136,7 @@ impl Attribution {
         }
     }
 
-    fn read_types(&mut self, calls: &[&Call]) {
+    fn read_types(&mut self, calls: &[&ListedCall]) {
         let mut types: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for call in calls {
             let path = call.function.strip_suffix(&*call.entry).and_then(|path| path.strip_suffix("::"));
@@ -159,10 +159,10 @@ impl Attribution {
 }
 
 /// The app that a stretch of the breath with this label serves.
-fn app_of<'a>(label: &str, calls: &'a [Call]) -> Option<&'a str> {
+fn app_of<'a>(label: &str, calls: &'a [ListedCall]) -> Option<&'a str> {
     let label = label.strip_prefix("sampled ").unwrap_or(label);
     let label = label.strip_prefix("call ").unwrap_or(label);
-    let is_of = |call: &&Call| {
+    let is_of = |call: &&ListedCall| {
         let rest = label.strip_prefix(&*call.entry).and_then(|rest| rest.strip_prefix(' '));
         let rest = rest.and_then(|rest| rest.strip_prefix(&*call.app));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" ["))
@@ -172,9 +172,9 @@ fn app_of<'a>(label: &str, calls: &'a [Call]) -> Option<&'a str> {
 
 /// The number of samples in which each slot of a thread's stack holds a return address.
 #[derive(Debug, Default)]
-pub struct Slots(HashMap<u64, u64>);
+pub struct StackSlots(HashMap<u64, u64>);
 
-impl Slots {
+impl StackSlots {
     /// Records the evidence of this many samples.
     pub fn record(&mut self, evidence: &StackEvidence, samples: u64) {
         if let StackEvidence::Returns(returns) = evidence {
@@ -204,8 +204,8 @@ mod tests {
     use super::*;
     use bellows_engine::listing::CodeLine;
 
-    fn call(entry: &str, app: &str, path: &str) -> Call {
-        Call { entry: entry.to_owned(), app: app.to_owned(), function: format!("{path}::{entry}"), tests: Vec::new() }
+    fn call(entry: &str, app: &str, path: &str) -> ListedCall {
+        ListedCall { entry: entry.to_owned(), app: app.to_owned(), function: format!("{path}::{entry}"), tests: Vec::new() }
     }
 
     /// Two apps of one type and a source, each called from the plain and from the sampled body.
@@ -257,7 +257,7 @@ mod tests {
         let mut owner_of = |returns_to: u64| {
             let bytes = stack(&[1, 0xdead_beef, returns_to, 4]);
             let evidence = attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes));
-            let mut slots = Slots::default();
+            let mut slots = StackSlots::default();
             slots.record(&evidence, 1);
             slots.owner_of(&evidence).map(|owner| attribution.apps(owner).join(" or "))
         };
@@ -280,7 +280,7 @@ mod tests {
         ];
         let mut ask = |bytes: &Vec<u8>| attribution.ask(&mut image, 8, Stack::new(0x7000, bytes));
         let said: Vec<StackEvidence> = stacks.iter().map(&mut ask).collect();
-        let mut slots = Slots::default();
+        let mut slots = StackSlots::default();
         said.iter().for_each(|evidence| slots.record(evidence, 1));
         let judged = said.iter().map(|evidence| attribution.apps(slots.owner_of(evidence).unwrap()).join(" or "));
         assert_eq!(judged.collect::<Vec<_>>(), ["one", "one [more]", "one", "one"]);
@@ -294,13 +294,13 @@ mod tests {
         for (instruction, word) in [(within, 3), (8, within + 2)] {
             let bytes = stack(&[9, word]);
             let evidence = attribution.ask(&mut image, instruction, Stack::new(0x7000, &bytes));
-            let owner = Slots::default().owner_of(&evidence).unwrap();
+            let owner = StackSlots::default().owner_of(&evidence).unwrap();
             assert_eq!(attribution.apps(owner), ["one", "one [more]"]);
         }
         // A tick: the stack holds a return address of another app's call.
         let bytes = stack(&[9, 0x1005]);
         let evidence = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
-        assert_eq!(attribution.apps(Slots::default().owner_of(&evidence).unwrap()), ["one", "one [more]"]);
+        assert_eq!(attribution.apps(StackSlots::default().owner_of(&evidence).unwrap()), ["one", "one [more]"]);
         let bytes = stack(&[1, 2, 3]);
         assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), StackEvidence::None);
     }

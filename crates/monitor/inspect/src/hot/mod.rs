@@ -20,7 +20,7 @@ use bellows_observe::RuntimeDir;
 use bellows_pmu::{SampleError, Sampler};
 use serde::Serialize;
 
-use self::attribution::{Attribution, Owner, Slots, StackEvidence};
+use self::attribution::{Attribution, Owner, StackSlots, StackEvidence};
 use self::code::CodeLine;
 use self::image::{Image, Location};
 use crate::InspectError;
@@ -36,7 +36,7 @@ const FETCH_INTERVAL: Duration = Duration::from_millis(4);
 
 /// The place of samples, and the evidence of the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Seen {
+struct SeenStack {
     /// The thread, by its position.
     thread: usize,
     instruction: u64,
@@ -46,10 +46,10 @@ struct Seen {
 
 /// The result of sampling.
 #[derive(Debug, Default)]
-struct Tally {
-    seen: HashMap<Seen, u64>,
+struct HotTally {
+    seen: HashMap<SeenStack, u64>,
     /// By the position of the thread: workers call their breaths from different depths.
-    slots: HashMap<usize, Slots>,
+    slots: HashMap<usize, StackSlots>,
     samples: u64,
     lost: u64,
     /// The time that the threads were on a processor.
@@ -226,10 +226,10 @@ fn sample(
     duration: Duration,
     image: &mut Image,
     attribution: &mut Attribution,
-) -> Result<Tally, SampleError> {
+) -> Result<HotTally, SampleError> {
     let samplers: Result<Vec<Sampler>, _> = threads.iter().map(|thread| Sampler::open(*thread, PERIOD)).collect();
     let mut samplers = samplers?;
-    let mut tally = Tally::default();
+    let mut tally = HotTally::default();
     let end = Instant::now().checked_add(duration);
     while let left = end.map_or(FETCH_INTERVAL, |end| end.saturating_duration_since(Instant::now()))
         && !left.is_zero()
@@ -239,7 +239,7 @@ fn sample(
             sampler.take(|sample| {
                 let evidence = attribution.ask(image, sample.instruction, sample.stack);
                 tally.slots.entry(thread).or_default().record(&evidence, 1);
-                let seen = Seen { thread, instruction: sample.instruction, in_kernel: sample.in_kernel, evidence };
+                let seen = SeenStack { thread, instruction: sample.instruction, in_kernel: sample.in_kernel, evidence };
                 *tally.seen.entry(seen).or_default() += 1;
                 tally.samples += 1;
             });
@@ -252,7 +252,7 @@ fn sample(
 }
 
 /// The key of a function in the report: `None` for the kernel, the indices of module and function, and the apps.
-type Key = (Option<(usize, Option<usize>)>, Option<Owner>);
+type FunctionKey = (Option<(usize, Option<usize>)>, Option<Owner>);
 
 /// The samples of one function on behalf of one app.
 #[derive(Default)]
@@ -262,8 +262,8 @@ struct Spot {
 }
 
 /// The functions with samples, in descending order, for one app or all.
-fn functions(tally: &Tally, app: Option<&str>, image: &mut Image, attribution: &Attribution) -> Vec<Function> {
-    let mut spots: HashMap<Key, Spot> = HashMap::new();
+fn functions(tally: &HotTally, app: Option<&str>, image: &mut Image, attribution: &Attribution) -> Vec<Function> {
+    let mut spots: HashMap<FunctionKey, Spot> = HashMap::new();
     for (seen, samples) in &tally.seen {
         let location = if seen.in_kernel { None } else { image.locate(seen.instruction) };
         let assembled = location.filter(|_| image.is_assembled(seen.instruction));
@@ -329,7 +329,7 @@ mod tests {
 
     /// A breath of two apps of one type.
     fn listing() -> Listing {
-        let call = |app: &str| listing::Call {
+        let call = |app: &str| listing::ListedCall {
             entry: "push".to_owned(),
             app: app.to_owned(),
             function: "a::Walk::push".to_owned(),
@@ -351,14 +351,14 @@ mod tests {
     /// The instruction, whether in the kernel, the return addresses, and the number of samples.
     type Row<'a> = (u64, bool, &'a [(u64, Owner)], u64);
 
-    fn tally(seen: &[Row<'_>]) -> Tally {
-        let mut tally = Tally::default();
+    fn tally(seen: &[Row<'_>]) -> HotTally {
+        let mut tally = HotTally::default();
         for &(instruction, in_kernel, returns, samples) in seen {
             let evidence =
                 if returns.is_empty() { StackEvidence::None } else { StackEvidence::Returns(returns.to_vec()) };
             tally.slots.entry(0).or_default().record(&evidence, samples);
             tally.samples += samples;
-            tally.seen.insert(Seen { thread: 0, instruction, in_kernel, evidence }, samples);
+            tally.seen.insert(SeenStack { thread: 0, instruction, in_kernel, evidence }, samples);
         }
         tally
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bellows_engine::listing::Listing;
 use bellows_pmu::Sampler;
 
-use super::attribution::{Attribution, Slots, StackEvidence};
+use super::attribution::{Attribution, StackSlots, StackEvidence};
 use super::image::Image;
 use super::{FETCH_INTERVAL, Report, cannot, cannot_sample, engine_threads};
 use crate::InspectError;
@@ -80,7 +80,7 @@ fn watch(
 
 /// The uses by an app right after those by another one.
 fn firsts(uses: &[Use], app: &str, attribution: &Attribution) -> Vec<u64> {
-    let mut slots = Slots::default();
+    let mut slots = StackSlots::default();
     uses.iter().for_each(|used| slots.record(&used.evidence, 1));
     let is_of_app = |used: &Use| {
         slots.owner_of(&used.evidence).is_some_and(|owner| attribution.apps(owner).iter().any(|other| other == app))

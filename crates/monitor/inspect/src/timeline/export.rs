@@ -43,7 +43,7 @@ struct TraceEvent<'a> {
 type Timed<'a> = (u64, u8, TraceEvent<'a>);
 
 /// Writes the events of one process.
-struct Writer<'a> {
+struct EventWriter<'a> {
     pid: u32,
     /// The thread of the worker whose events are written, from 1.
     thread: u32,
@@ -51,7 +51,7 @@ struct Writer<'a> {
     events: Vec<Timed<'a>>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> EventWriter<'a> {
     /// Exact to the nanosecond for the first days.
     fn micros(nanos: u64) -> f64 {
         nanos as f64 / 1000.0
@@ -126,7 +126,7 @@ fn joined(workers: &[(&str, &History)]) -> HashSet<u32> {
 pub fn trace(workers: &[(&str, &History)], name: &str, pid: u32) -> String {
     let starts = workers.iter().filter_map(|(_, history)| history.span()).map(|span| span.start);
     let first = starts.min().unwrap_or(0);
-    let mut writer = Writer { pid, thread: 1, first, events: Vec::new() };
+    let mut writer = EventWriter { pid, thread: 1, first, events: Vec::new() };
     let joined = joined(workers);
     let mut names = vec![writer.name("process_name", &format!("bellows {name}"))];
     for (thread, (worker, history)) in (1..).zip(workers) {
@@ -148,11 +148,11 @@ pub fn trace(workers: &[(&str, &History)], name: &str, pid: u32) -> String {
 }
 
 /// Writes the events of one worker.
-fn write_worker<'a>(writer: &mut Writer<'a>, history: &'a History, joined: &HashSet<u32>) {
+fn write_worker<'a>(writer: &mut EventWriter<'a>, history: &'a History, joined: &HashSet<u32>) {
     // Breaths and sleeps share a thread, so they may not overlap.
     let mut awake = writer.first;
     let mut sleeps = history.incidents.iter().filter(|(_, incident)| *incident == Incident::Sleep).peekable();
-    let mut nap_until = |writer: &mut Writer<'_>, awake: u64, moment: u64| {
+    let mut nap_until = |writer: &mut EventWriter<'_>, awake: u64, moment: u64| {
         let mut awake = awake;
         while let Some((span, _)) = sleeps.next_if(|(span, _)| span.start < moment) {
             let span = span.within(Span { start: awake, end: moment });
@@ -171,7 +171,7 @@ fn write_worker<'a>(writer: &mut Writer<'a>, history: &'a History, joined: &Hash
     count_drops(writer, history);
 }
 
-fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
+fn mark_incidents<'a>(writer: &mut EventWriter<'a>, history: &'a History) {
     for (span, incident) in &history.incidents {
         match incident {
             Incident::Sleep => {}
@@ -186,9 +186,9 @@ fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
 }
 
 /// Marks where packets were dropped, and counts them.
-fn count_drops<'a>(writer: &mut Writer<'a>, history: &'a History) {
+fn count_drops<'a>(writer: &mut EventWriter<'a>, history: &'a History) {
     const COUNTER: &str = "dropped (recorded)";
-    let count = |writer: &mut Writer<'a>, at: u64, packets: u64| {
+    let count = |writer: &mut EventWriter<'a>, at: u64, packets: u64| {
         // The counter of each worker has a row of its own.
         let id = (writer.thread > 1).then_some(writer.thread);
         let event = TraceEvent { id, ..writer.event(COUNTER, "C", at, json!({"packets": packets})) };

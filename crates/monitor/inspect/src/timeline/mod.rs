@@ -16,9 +16,9 @@ use bellows_observe::timeline::{Event, Passage, What};
 use serde::Serialize;
 
 pub use export::trace;
-pub use report::{Of, Report, Worker};
+pub use report::{Of, Report, RecordedWorker};
 pub use slowest::{Cause, ComparedCall, Slow, Suspect, Usual, slowest, suspects};
-pub use summary::{Row, rows};
+pub use summary::{SpanRow, rows};
 
 /// A span of time, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

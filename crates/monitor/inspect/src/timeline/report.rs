@@ -12,7 +12,7 @@ use super::{History, Slow, Span, Suspect, Usual, rows, slowest, suspects};
 use crate::networks::State;
 
 /// The recording of one worker.
-pub struct Worker {
+pub struct RecordedWorker {
     /// Its name.
     pub name: String,
     /// The part of the recording within the time span.
@@ -32,7 +32,7 @@ pub struct Report {
     /// Its state.
     pub state: State,
     /// Its workers.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<RecordedWorker>,
     /// The start of the time span.
     pub start: u64,
 }
@@ -47,10 +47,10 @@ pub struct Of<'a, T> {
     pub what: T,
 }
 
-impl Worker {
-    fn of(track: Track) -> Worker {
+impl RecordedWorker {
+    fn of(track: Track) -> RecordedWorker {
         let history = History::of(&track.events);
-        Worker { name: track.worker, usual: Usual::of(&history), history, events: track.events }
+        RecordedWorker { name: track.worker, usual: Usual::of(&history), history, events: track.events }
     }
 
     fn all<T>(&self, items: Vec<T>) -> impl Iterator<Item = Of<'_, T>> {
@@ -66,10 +66,10 @@ fn extent(spans: impl Iterator<Item = Span>) -> Option<Span> {
 impl Report {
     /// A report on the last part of these recordings, or on all of it.
     pub fn of(name: String, user: String, state: State, tracks: Vec<Track>, last: Option<Duration>) -> Report {
-        let mut workers: Vec<Worker> = tracks.into_iter().map(Worker::of).collect();
+        let mut workers: Vec<RecordedWorker> = tracks.into_iter().map(RecordedWorker::of).collect();
         let end = extent(workers.iter().filter_map(|worker| worker.history.span())).map_or(0, |span| span.end);
         let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
-        for Worker { history, events, .. } in &mut workers {
+        for RecordedWorker { history, events, .. } in &mut workers {
             history.forget_before(start);
             events.retain(|event| event.start.saturating_add(event.duration) >= start);
         }
@@ -97,7 +97,7 @@ impl Report {
 
     /// The slowest breaths of all workers, in descending order.
     pub fn slowest(&self, most: usize) -> Vec<Of<'_, Slow>> {
-        let of = |worker: &Worker| slowest(&worker.history, &worker.usual, most);
+        let of = |worker: &RecordedWorker| slowest(&worker.history, &worker.usual, most);
         let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
         all.sort_by_key(|slow| Reverse(slow.what.nanos));
         all.truncate(most);
@@ -106,7 +106,7 @@ impl Report {
 
     /// The causes of all slow breaths of all workers, most frequent first.
     pub fn suspects(&self) -> Vec<Of<'_, Suspect>> {
-        let of = |worker: &Worker| suspects(&worker.history, &worker.usual);
+        let of = |worker: &RecordedWorker| suspects(&worker.history, &worker.usual);
         let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
         all.sort_by_key(|suspect| Reverse(suspect.what.breaths));
         all
@@ -115,7 +115,7 @@ impl Report {
     /// The report as JSON, with this number of slowest breaths and, if wanted, with all events.
     pub fn json(&self, most: usize, all: bool) -> Value {
         let span = self.span();
-        let rows = |worker: &Worker| span.map_or_else(Vec::new, |span| rows(&worker.history, span));
+        let rows = |worker: &RecordedWorker| span.map_or_else(Vec::new, |span| rows(&worker.history, span));
         let spans: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect();
         let medians = self.workers.iter();
         let medians: Vec<Value> =

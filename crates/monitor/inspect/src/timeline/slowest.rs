@@ -17,7 +17,7 @@ struct UsualCall {
 
 /// The usual durations of breaths, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct BreathPace {
     /// A whole breath.
     pub breath: u64,
     /// The time between its calls.
@@ -33,8 +33,8 @@ type CallKind = (Arc<str>, &'static str, bool);
 #[derive(Clone, Debug, Default)]
 pub struct Usual {
     /// Breaths that move packets.
-    pub busy: Pace,
-    idle: Pace,
+    pub busy: BreathPace,
+    idle: BreathPace,
     calls: HashMap<CallKind, UsualCall>,
     /// The time of each cause in breaths that were not picked for being slow, in nanoseconds.
     time: BTreeMap<Cause, u64>,
@@ -64,7 +64,7 @@ impl Usual {
         }
         let pace = |is_busy: bool| {
             let breaths = || breaths.iter().filter(|breath| breath.is_busy() == is_busy);
-            Pace {
+            BreathPace {
                 breath: median(breaths().map(|breath| breath.nanos).collect()),
                 between: median(breaths().map(|breath| breath.between()).collect()),
             }
@@ -95,7 +95,7 @@ impl Usual {
         self.time.get(cause).map_or(0.0, |nanos| *nanos as f64 / all.max(1.0))
     }
 
-    fn pace(&self, breath: &Breath) -> Pace {
+    fn pace(&self, breath: &Breath) -> BreathPace {
         if breath.is_busy() { self.busy } else { self.idle }
     }
 

@@ -15,7 +15,7 @@ const SECONDS: [u64; 9] = [1, 2, 5, 10, 30, 60, 300, 600, 3600];
 
 /// The events of a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct SpanRow {
     /// Its start, in nanoseconds since the Unix epoch.
     pub start: u64,
     /// Its length.
@@ -43,17 +43,17 @@ pub struct Row {
 }
 
 /// The span in rows of whole seconds, the first and last cut to it.
-pub fn rows(history: &History, span: Span) -> Vec<Row> {
+pub fn rows(history: &History, span: Span) -> Vec<SpanRow> {
     const SECOND: u64 = 1_000_000_000;
     let seconds = span.nanos().div_ceil(SECOND);
     let step = SECONDS.into_iter().find(|step| seconds.div_ceil(*step) < MAX_ROWS);
     let step = step.unwrap_or_else(|| seconds.div_ceil(MAX_ROWS - 1)).saturating_mul(SECOND);
     let first = span.start / step;
-    let mut rows: Vec<Row> = (first..=span.end.saturating_sub(1).max(span.start) / step)
+    let mut rows: Vec<SpanRow> = (first..=span.end.saturating_sub(1).max(span.start) / step)
         .map(|number| {
             let start = number.saturating_mul(step);
             let whole = Span { start, end: start.saturating_add(step) }.within(span);
-            Row { start: whole.start, nanos: whole.nanos(), ..Row::default() }
+            SpanRow { start: whole.start, nanos: whole.nanos(), ..SpanRow::default() }
         })
         .collect();
     let last = rows.len() - 1;

@@ -7,7 +7,7 @@ mod turns;
 
 use bellows_esp::{
     Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, Keys, Outbound, OutboundSettings,
-    Progress, Spi,
+    KeyProgress, Spi,
 };
 use turns::{Contender, Cost, FRONT, HOT, compare};
 
@@ -68,9 +68,9 @@ fn contenders(algorithm: Algorithm, implementation: Implementation) -> Vec<Box<d
     let keys = Keys::from_bytes(algorithm, &vec![0x5a; algorithm.material_length()]).expect("keys of this length");
     let spi = Spi::new(0x1234_5678).expect("an SPI that is not reserved");
     let cipher = || Cipher::by(implementation, &keys);
-    let outbound = Outbound::with_cipher(spi, cipher(), OutboundSettings::default(), Progress::new());
+    let outbound = Outbound::with_cipher(spi, cipher(), OutboundSettings::default(), KeyProgress::new());
     let inbound =
-        Inbound::with_cipher(spi, cipher(), InboundSettings::default(), Progress::new()).expect("good settings");
+        Inbound::with_cipher(spi, cipher(), InboundSettings::default(), KeyProgress::new()).expect("good settings");
     vec![Box::new(Bare { cipher: cipher(), number: 1 }), Box::new(Esp { outbound, inbound })]
 }
 

@@ -4,7 +4,7 @@
 
 use bellows_esp::{
     Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, Keys, MAX_TRAILER, Outbound, OutboundSettings,
-    Progress, Spi,
+    KeyProgress, Spi,
 };
 
 pub const SPI: u32 = 0x1234_5678;
@@ -36,19 +36,19 @@ pub fn inbound(algorithm: Algorithm, settings: InboundSettings) -> Inbound {
 
 /// One whose key was used up to this number.
 pub fn outbound_after(algorithm: Algorithm, settings: OutboundSettings, last: u64) -> Outbound {
-    Outbound::with_cipher(spi(), Cipher::new(&keys(algorithm)), settings, Progress::after(last))
+    Outbound::with_cipher(spi(), Cipher::new(&keys(algorithm)), settings, KeyProgress::after(last))
 }
 
 /// One that has accepted packets up to this number.
 pub fn inbound_after(algorithm: Algorithm, settings: InboundSettings, last: u64) -> Inbound {
-    Inbound::with_cipher(spi(), Cipher::new(&keys(algorithm)), settings, Progress::after(last)).unwrap()
+    Inbound::with_cipher(spi(), Cipher::new(&keys(algorithm)), settings, KeyProgress::after(last)).unwrap()
 }
 
 /// Both ends by one implementation.
 pub fn ends(algorithm: Algorithm, implementation: Implementation) -> (Outbound, Inbound) {
     let cipher = || Cipher::by(implementation, &keys(algorithm));
-    let outbound = Outbound::with_cipher(spi(), cipher(), OutboundSettings::default(), Progress::new());
-    (outbound, Inbound::with_cipher(spi(), cipher(), InboundSettings::default(), Progress::new()).unwrap())
+    let outbound = Outbound::with_cipher(spi(), cipher(), OutboundSettings::default(), KeyProgress::new());
+    (outbound, Inbound::with_cipher(spi(), cipher(), InboundSettings::default(), KeyProgress::new()).unwrap())
 }
 
 /// The ESP packet around a payload.

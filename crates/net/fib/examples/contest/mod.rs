@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bellows_fib::{Family, NO_ROUTE, Prefix};
+use bellows_fib::{AddressFamily, NO_ROUTE, Prefix};
 use bellows_sys::cache;
 use dxr::Dxr;
 use planb::PlanB;
@@ -27,7 +27,7 @@ const BATCH: usize = 128;
 pub const NAMES: [&str; 4] = ["poptrie", "prefix-trie", "dxr", "planb"];
 
 /// An address that all of these crates know.
-pub trait Known: Family + poptrie::Address {
+pub trait Known: AddressFamily + poptrie::Address {
     /// A prefix map of `prefix_trie`, whose trait for addresses cannot be named without another crate.
     type Map: LookUp<Self> + FromIterator<((Self, u8), u32)> + 'static;
 

@@ -59,10 +59,10 @@ pub enum GroupError {
 pub struct Groups {
     table: Published<GroupTable>,
     readers: Arc<Readers>,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
 }
 
-struct State {
+struct GroupState {
     /// By the number of the group.
     groups: Vec<Option<Group>>,
     /// The numbers in use. A reader may have one in hand when the group ends, so that it is not used again at once.
@@ -113,7 +113,7 @@ impl Groups {
     /// As for [`Groups::new`].
     pub fn with_readers(readers: Arc<Readers>, seed: u32) -> io::Result<Groups> {
         let table = Published::with_readers(GroupTable::new(1, seed)?, Arc::clone(&readers));
-        let state = State {
+        let state = GroupState {
             groups: Vec::new(),
             numbers: Nodes::new(0),
             units: Nodes::new(0),
@@ -139,7 +139,7 @@ impl Groups {
 /// Changes of groups. Each takes effect at once.
 pub struct GroupChanges<'g> {
     groups: &'g Groups,
-    state: MutexGuard<'g, State>,
+    state: MutexGuard<'g, GroupState>,
 }
 
 impl GroupChanges<'_> {
@@ -318,7 +318,7 @@ impl GroupChanges<'_> {
 
 impl Drop for GroupChanges<'_> {
     fn drop(&mut self) {
-        let State { numbers, units, .. } = &mut *self.state;
+        let GroupState { numbers, units, .. } = &mut *self.state;
         for nodes in [numbers, units] {
             if nodes.has_dropped() {
                 nodes.retire(self.groups.readers.ask());

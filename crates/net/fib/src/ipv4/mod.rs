@@ -14,7 +14,7 @@ use crate::Prefix;
 use crate::cells::Cells;
 use crate::codes::ESCAPE;
 use crate::entry::{BATCH, NODE};
-use crate::layout::{Builder, Family, Layout};
+use crate::layout::{Builder, AddressFamily, Layout};
 use crate::search::Search;
 use crate::sweep::{Content, Leaf, Window, sweep};
 
@@ -62,7 +62,7 @@ fn header_of(entry: u32) -> usize {
     (entry >> SHIFT_BITS) as usize / 2 - UNIT
 }
 
-impl Family for u32 {}
+impl AddressFamily for u32 {}
 
 impl Layout for u32 {
     const ROOT_WIDTH: u8 = ROOT.width;

@@ -14,9 +14,9 @@ mod path;
 use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
-use crate::layout::{Builder, Family, Layout};
+use crate::layout::{Builder, AddressFamily, Layout};
 use crate::search::{Baseline, Column, Places, Search};
-use crate::sweep::{Content, Leaf, Table, Window, sweep};
+use crate::sweep::{Content, Leaf, SweepTable, Window, sweep};
 use entry::{CELLS, INNER, KIND, LEAF, UNIT};
 
 const ROOT: Window = Window { offset: 0, width: 16 };
@@ -46,7 +46,7 @@ const MANY_OTHERS: usize = BATCH / 8;
 /// The unit of the line for keys whose search leads nowhere.
 const NOWHERE: u32 = 0;
 
-impl Family for u128 {}
+impl AddressFamily for u128 {}
 
 impl Layout for u128 {
     const ROOT_WIDTH: u8 = ROOT.width;

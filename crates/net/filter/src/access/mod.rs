@@ -32,7 +32,7 @@ pub use self::warnings::{Effect, Site, Surprise, surprises};
 use crate::classic::lower;
 use crate::expression::Expression;
 use crate::generate;
-use crate::graph::{Block, End, Graph};
+use crate::graph::{Block, BlockEnd, Graph};
 use crate::interpret::PacketView;
 use crate::link::LinkType;
 use crate::mistake::{Mistake, Warning};
@@ -74,7 +74,7 @@ impl Expressed {
 
 /// The graph that matches every packet.
 fn always() -> Graph {
-    Graph { blocks: vec![Block { steps: Vec::new(), end: End::Accept, part: 0..0 }], registers: 0 }
+    Graph { blocks: vec![Block { steps: Vec::new(), end: BlockEnd::Accept, part: 0..0 }], registers: 0 }
 }
 
 /// The rules that one program has, besides its guard and one that matches everything.
@@ -102,7 +102,7 @@ impl AccessList {
     ///
     /// # Errors
     /// A graph is not valid, which is a fault of this crate.
-    pub fn compile(rules: &[Expressed], code: program::Options) -> Result<AccessList, PlanError> {
+    pub fn compile(rules: &[Expressed], code: program::ProgramOptions) -> Result<AccessList, PlanError> {
         let usual = generate::usual(&Options::default()).map(|generated| lower::lower(&generated.flow));
         // It has no names, and no mistakes.
         let usual = usual.unwrap_or_else(|_| always());

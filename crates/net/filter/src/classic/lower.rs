@@ -26,7 +26,7 @@ pub(crate) fn lower(flow: &Flow) -> Graph {
             }
         }
         let end = match block.end {
-            End::Test { comparison, right, yes, no } => graph::End::Branch {
+            End::Test { comparison, right, yes, no } => graph::BlockEnd::Branch {
                 comparison,
                 left: Operand::Register(ACCUMULATOR),
                 right: match right {
@@ -36,10 +36,10 @@ pub(crate) fn lower(flow: &Flow) -> Graph {
                 yes: index[yes],
                 no: index[no],
             },
-            End::Goto(next) => graph::End::Goto(index[next]),
-            End::Again(next) => graph::End::Again(index[next]),
-            End::Accept => graph::End::Accept,
-            End::Reject => graph::End::Reject,
+            End::Goto(next) => graph::BlockEnd::Goto(index[next]),
+            End::Again(next) => graph::BlockEnd::Again(index[next]),
+            End::Accept => graph::BlockEnd::Accept,
+            End::Reject => graph::BlockEnd::Reject,
         };
         blocks.push(graph::Block { steps, end, part: block.part.clone() });
     }

@@ -15,7 +15,7 @@ mod tests;
 use std::ops::Range;
 
 use self::ops::Ops;
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 
 /// Number of words of memory.
 pub(crate) const MEMORY_WORDS: usize = 16;
@@ -71,7 +71,7 @@ pub(crate) enum Right {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     /// Compares the accumulator.
-    Test { comparison: Comparison, right: Right, yes: BlockId, no: BlockId },
+    Test { comparison: ComparisonOperator, right: Right, yes: BlockId, no: BlockId },
     /// Goes on with a block.
     Goto(BlockId),
     /// Goes back to a block: a loop.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{End, Flow, Op, Right};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 
 /// An instruction of the classic BPF machine (`struct bpf_insn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,12 +138,12 @@ fn operation_code(operation: Operation) -> u16 {
     }
 }
 
-fn comparison_code(comparison: Comparison) -> u16 {
+fn comparison_code(comparison: ComparisonOperator) -> u16 {
     match comparison {
-        Comparison::Equal => 0x10,
-        Comparison::Greater => 0x20,
-        Comparison::GreaterOrEqual => 0x30,
-        Comparison::AnyBit => 0x40,
+        ComparisonOperator::Equal => 0x10,
+        ComparisonOperator::Greater => 0x20,
+        ComparisonOperator::GreaterOrEqual => 0x30,
+        ComparisonOperator::AnyBit => 0x40,
     }
 }
 

@@ -13,7 +13,7 @@ use super::numbers::{ethertype, ip_protocol};
 use super::{Generator, Made};
 use crate::classic::ops::Ops;
 use crate::classic::{Op, Right};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 use crate::options::Reading;
 use crate::place;
 use crate::syntax::{Arithmetic, Element, Protocol};
@@ -27,7 +27,7 @@ const ETHERNET: u32 = 14;
 const TYPE: u32 = 12;
 
 /// Where the parts of packets are presented.
-pub(super) struct Places {
+pub(super) struct PartPlaces {
     frame: u32,
     untagged: u32,
     network: u32,
@@ -38,18 +38,18 @@ impl Reading {
         self != Reading::Libpcap
     }
 
-    pub(super) fn places(self) -> Option<Places> {
+    pub(super) fn places(self) -> Option<PartPlaces> {
         match self {
             Reading::Libpcap => None,
-            Reading::Usual => Some(Places { frame: 0, untagged: 0, network: ETHERNET }),
+            Reading::Usual => Some(PartPlaces { frame: 0, untagged: 0, network: ETHERNET }),
             Reading::LaidOut => {
-                Some(Places { frame: place::FRAME, untagged: place::UNTAGGED, network: place::NETWORK })
+                Some(PartPlaces { frame: place::FRAME, untagged: place::UNTAGGED, network: place::NETWORK })
             }
         }
     }
 }
 
-impl Places {
+impl PartPlaces {
     /// Where a base is, behind so many bytes of MPLS labels.
     pub(super) fn of(&self, base: Base, labels: u32) -> u32 {
         match base {
@@ -99,7 +99,7 @@ impl Generator<'_> {
     /// Tests for a usual packet.
     pub(super) fn usual(&mut self) -> Fragment {
         // Ports are within, which most lists ask for.
-        let room = self.compare(Base::Transport4, 0, Width::Word, Comparison::GreaterOrEqual, 0);
+        let room = self.compare(Base::Transport4, 0, Width::Word, ComparisonOperator::GreaterOrEqual, 0);
         let is_four = self.equal(Base::LinkType, 0, Width::Half, ethertype::IP);
         let four = self.usual_ipv4();
         let four = self.and(is_four, four);
@@ -116,7 +116,7 @@ impl Generator<'_> {
             place::MPLS_MULTICAST,
             ethertype::PPPOE_SESSION,
         ];
-        let mut other = self.compare(Base::LinkType, 0, Width::Half, Comparison::GreaterOrEqual, place::FIRST_TYPE);
+        let mut other = self.compare(Base::LinkType, 0, Width::Half, ComparisonOperator::GreaterOrEqual, place::FIRST_TYPE);
         for kind in others {
             let is_not = self.equal(Base::LinkType, 0, Width::Half, kind).negated();
             other = self.and(other, is_not);
@@ -128,7 +128,7 @@ impl Generator<'_> {
 
     fn usual_ipv4(&mut self) -> Fragment {
         let plain = self.equal(Base::Ip, 0, Width::Byte, 0x45);
-        let whole = self.compare(Base::Ip, 6, Width::Half, Comparison::AnyBit, 0x3fff).negated();
+        let whole = self.compare(Base::Ip, 6, Width::Half, ComparisonOperator::AnyBit, 0x3fff).negated();
         let open = self.equal(Base::Ip, 9, Width::Byte, ip_protocol::AH).negated();
         let header = self.fixed_header_is_whole(2, 9, IPV4_HEADER, [ip_protocol::UDP, ip_protocol::ICMP]);
         let both = self.and(plain, whole);
@@ -137,7 +137,7 @@ impl Generator<'_> {
     }
 
     fn usual_ipv6(&mut self) -> Fragment {
-        let room = self.compare(Base::Transport6, 0, Width::Word, Comparison::GreaterOrEqual, 0);
+        let room = self.compare(Base::Transport6, 0, Width::Word, ComparisonOperator::GreaterOrEqual, 0);
         let version = self.masked(Base::Ip, 0, Width::Byte, 0x60, 0xf0);
         let mut all = self.and(room, version);
         for number in place::NOT_USUAL {
@@ -150,10 +150,10 @@ impl Generator<'_> {
 
     /// Whether a length says that the header of TCP fits, or that of one of the other protocols if it is one.
     fn fixed_header_is_whole(&mut self, length: u32, protocol: u32, before: u32, short: [u32; 2]) -> Fragment {
-        let long = self.compare(Base::Ip, length, Width::Half, Comparison::GreaterOrEqual, before + 20);
+        let long = self.compare(Base::Ip, length, Width::Half, ComparisonOperator::GreaterOrEqual, before + 20);
         let [first, second] = short.map(|number| self.equal(Base::Ip, protocol, Width::Byte, number));
         let is_short = self.or(first, second);
-        let enough = self.compare(Base::Ip, length, Width::Half, Comparison::GreaterOrEqual, before + 8);
+        let enough = self.compare(Base::Ip, length, Width::Half, ComparisonOperator::GreaterOrEqual, before + 8);
         let short = self.and(is_short, enough);
         self.or(long, short)
     }
@@ -171,17 +171,17 @@ impl Generator<'_> {
             // The last type.
             place::FIRST_TYPE.. if !matches!(kind, ethertype::ATALK | ethertype::AARP) => {
                 let ops = Ops::of(&[Op::Load(Width::Half, TYPE)]);
-                self.test(ops, Comparison::Equal, Right::Constant(kind))
+                self.test(ops, ComparisonOperator::Equal, Right::Constant(kind))
             }
             other => self.ethernet_type(other),
         }
     }
 
     /// Tests for a VLAN tag whose type is at this place of the frame.
-    pub(super) fn access_tag(&mut self, places: &Places, at: u32, number: Option<u32>) -> Made<Fragment> {
+    pub(super) fn access_tag(&mut self, places: &PartPlaces, at: u32, number: Option<u32>) -> Made<Fragment> {
         let field = |this: &mut Self, offset: u32, value: u32, mask: u32| {
             let load = Op::Load(Width::Half, places.frame + at + offset);
-            this.test(Ops::of(&[load, Op::Constant(Operation::And, mask)]), Comparison::Equal, Right::Constant(value))
+            this.test(Ops::of(&[load, Op::Constant(Operation::And, mask)]), ComparisonOperator::Equal, Right::Constant(value))
         };
         let kinds = [ethertype::VLAN, ethertype::PROVIDER_VLAN, ethertype::OLD_PROVIDER_VLAN];
         let mut tag = self.constant(false);
@@ -207,7 +207,7 @@ impl Generator<'_> {
         match self.reading {
             Reading::LaidOut => {
                 let ops = Ops::of(&[Op::Load(Width::Byte, place::HEADERS + number)]);
-                self.test(ops, Comparison::Equal, Right::Constant(1))
+                self.test(ops, ComparisonOperator::Equal, Right::Constant(1))
             }
             Reading::Libpcap | Reading::Usual => self.constant(false),
         }
@@ -216,14 +216,14 @@ impl Generator<'_> {
     /// Puts the condition before a test that the upper layer has so many bytes.
     pub(super) fn has_upper_bytes(&mut self, bytes: u32, is_ipv6: bool, test: Fragment) -> Fragment {
         let (at, before) = if is_ipv6 { (4, 0) } else { (2, IPV4_HEADER) };
-        let has = self.compare(Base::Ip, at, Width::Half, Comparison::GreaterOrEqual, before + bytes);
+        let has = self.compare(Base::Ip, at, Width::Half, ComparisonOperator::GreaterOrEqual, before + bytes);
         self.and(has, test)
     }
 
     /// A load for arithmetic. A comparison of bytes that a whole packet does not have does not hold.
     pub(super) fn access_load(
         &mut self,
-        places: &Places,
+        places: &PartPlaces,
         protocol: Protocol,
         offset: Computed,
         size: u32,
@@ -291,7 +291,7 @@ impl Generator<'_> {
                 Op::Load(Width::Half, at),
                 Op::Constant(Operation::Add, counted),
             ]);
-            let has = self.test(ops, Comparison::GreaterOrEqual, Right::Index);
+            let has = self.test(ops, ComparisonOperator::GreaterOrEqual, Right::Index);
             condition = Some(self.after(condition, has));
         }
         let mut ops = offset.ops;

@@ -8,7 +8,7 @@ use super::numbers::ip_protocol;
 use super::{Generator, Made};
 use crate::classic::ops::Ops;
 use crate::classic::{Op, Right};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 use crate::mistake::Mistake;
 use crate::options::Reading;
 use crate::syntax::{Arithmetic, ByteOperation, Element, Protocol, Relation};
@@ -185,14 +185,14 @@ impl Generator<'_> {
         ops.extend(right.ops.iter().copied());
         ops.extend([Op::IndexMemory(right.word), Op::LoadMemory(left.word)]);
         let (comparison, is_negated) = match relation {
-            Relation::Equal => (Comparison::Equal, false),
-            Relation::NotEqual => (Comparison::Equal, true),
-            Relation::Greater => (Comparison::Greater, false),
-            Relation::LessOrEqual => (Comparison::Greater, true),
-            Relation::GreaterOrEqual => (Comparison::GreaterOrEqual, false),
-            Relation::Less => (Comparison::GreaterOrEqual, true),
+            Relation::Equal => (ComparisonOperator::Equal, false),
+            Relation::NotEqual => (ComparisonOperator::Equal, true),
+            Relation::Greater => (ComparisonOperator::Greater, false),
+            Relation::LessOrEqual => (ComparisonOperator::Greater, true),
+            Relation::GreaterOrEqual => (ComparisonOperator::GreaterOrEqual, false),
+            Relation::Less => (ComparisonOperator::GreaterOrEqual, true),
         };
-        let mut test = if comparison == Comparison::Equal {
+        let mut test = if comparison == ComparisonOperator::Equal {
             ops.push(Op::Index(Operation::Subtract));
             self.test(ops, comparison, Right::Constant(0))
         } else {
@@ -218,14 +218,14 @@ impl Generator<'_> {
                 Reading::Usual | Reading::LaidOut => this.load(Base::LinkHeader, offset, Width::Byte),
             };
             ops.push(Op::Constant(operation, value));
-            this.test(ops, Comparison::Equal, Right::Constant(0)).negated()
+            this.test(ops, ComparisonOperator::Equal, Right::Constant(0)).negated()
         };
         match operation {
             ByteOperation::Equal => self.equal(Base::LinkHeader, offset, Width::Byte, value),
             ByteOperation::Less => {
-                self.compare(Base::LinkHeader, offset, Width::Byte, Comparison::GreaterOrEqual, value).negated()
+                self.compare(Base::LinkHeader, offset, Width::Byte, ComparisonOperator::GreaterOrEqual, value).negated()
             }
-            ByteOperation::Greater => self.compare(Base::LinkHeader, offset, Width::Byte, Comparison::Greater, value),
+            ByteOperation::Greater => self.compare(Base::LinkHeader, offset, Width::Byte, ComparisonOperator::Greater, value),
             ByteOperation::And => combined(self, Operation::And),
             ByteOperation::Or => combined(self, Operation::Or),
         }

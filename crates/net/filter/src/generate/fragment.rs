@@ -3,7 +3,7 @@
 use super::{Generator, Made};
 use crate::classic::ops::Ops;
 use crate::classic::{Block, BlockId, End, MEMORY_WORDS, Op, Right};
-use crate::graph::Comparison;
+use crate::graph::ComparisonOperator;
 
 /// Ways out of blocks that lead nowhere yet, as a list: its first and its last one. A way is twice its block, plus 1 if
 /// the test fails.
@@ -43,7 +43,7 @@ impl Generator<'_> {
     }
 
     /// A block that ends with a test.
-    pub(super) fn test(&mut self, ops: Ops, comparison: Comparison, right: Right) -> Fragment {
+    pub(super) fn test(&mut self, ops: Ops, comparison: ComparisonOperator, right: Right) -> Fragment {
         let block = self.blocks.len();
         let end = End::Test { comparison, right, yes: block, no: block };
         self.blocks.push(Block { ops, end, part: self.place.clone() });
@@ -88,7 +88,7 @@ impl Generator<'_> {
     }
 
     pub(super) fn constant(&mut self, holds: bool) -> Fragment {
-        self.test(Ops::of(&[Op::LoadConstant(u32::from(!holds))]), Comparison::Equal, Right::Constant(0))
+        self.test(Ops::of(&[Op::LoadConstant(u32::from(!holds))]), ComparisonOperator::Equal, Right::Constant(0))
     }
 
     pub(super) fn after(&mut self, condition: Option<Fragment>, test: Fragment) -> Fragment {

@@ -4,12 +4,12 @@ use super::Generator;
 use super::fragment::Fragment;
 use crate::classic::ops::Ops;
 use crate::classic::{Op, Right};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 use crate::link::LinkType;
 
 /// What the current link header is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum LinkHeader {
     Outer(LinkType),
     /// PPP within PPPoE.
     Ppp,
@@ -32,8 +32,8 @@ impl Position {
 
 /// Where the headers are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) link: Link,
+pub(super) struct HeaderLayout {
+    pub(super) link: LinkHeader,
     pub(super) link_header: Position,
     /// The field that says what follows. `None` if there is none: what follows is IP.
     pub(super) link_type: Option<Position>,
@@ -44,8 +44,8 @@ pub(super) struct Layout {
     pub(super) mpls_labels: u32,
 }
 
-impl Layout {
-    pub(super) fn new(link: LinkType) -> Layout {
+impl HeaderLayout {
+    pub(super) fn new(link: LinkType) -> HeaderLayout {
         let (link_type, payload, network_after_llc) = match link {
             LinkType::Ethernet => (Some(12), 14, 3),
             LinkType::Raw | LinkType::Ipv4 | LinkType::Ipv6 => (None, 0, 0),
@@ -53,8 +53,8 @@ impl Layout {
             LinkType::Cooked2 => (Some(0), 20, 0),
             LinkType::Null | LinkType::Loop => (Some(0), 4, 0),
         };
-        Layout {
-            link: Link::Outer(link),
+        HeaderLayout {
+            link: LinkHeader::Outer(link),
             link_header: Position::at(0),
             link_type: link_type.map(Position::at),
             payload: Position::at(payload),
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     pub(super) fn is_ethernet(&self) -> bool {
-        matches!(self.link, Link::Outer(LinkType::Ethernet) | Link::Geneve)
+        matches!(self.link, LinkHeader::Outer(LinkType::Ethernet) | LinkHeader::Geneve)
     }
 }
 
@@ -143,7 +143,7 @@ impl Generator<'_> {
         base: Base,
         offset: u32,
         width: Width,
-        comparison: Comparison,
+        comparison: ComparisonOperator,
         number: u32,
     ) -> Fragment {
         let ops = self.load(base, offset, width);
@@ -151,7 +151,7 @@ impl Generator<'_> {
     }
 
     pub(super) fn equal(&mut self, base: Base, offset: u32, width: Width, number: u32) -> Fragment {
-        self.compare(base, offset, width, Comparison::Equal, number)
+        self.compare(base, offset, width, ComparisonOperator::Equal, number)
     }
 
     pub(super) fn masked(&mut self, base: Base, offset: u32, width: Width, number: u32, mask: u32) -> Fragment {
@@ -159,7 +159,7 @@ impl Generator<'_> {
         if mask != u32::MAX {
             ops.push(Op::Constant(Operation::And, mask));
         }
-        self.test(ops, Comparison::Equal, Right::Constant(number))
+        self.test(ops, ComparisonOperator::Equal, Right::Constant(number))
     }
 
     /// Compares bytes, the last ones first.
@@ -189,10 +189,10 @@ impl Generator<'_> {
         let mut all: Option<Fragment> = None;
         for &(low, high) in intervals {
             let test = if low == high {
-                self.test(std::mem::take(&mut ops), Comparison::Equal, Right::Constant(low))
+                self.test(std::mem::take(&mut ops), ComparisonOperator::Equal, Right::Constant(low))
             } else {
-                let least = self.test(std::mem::take(&mut ops), Comparison::GreaterOrEqual, Right::Constant(low));
-                let most = self.test(Ops::default(), Comparison::Greater, Right::Constant(high)).negated();
+                let least = self.test(std::mem::take(&mut ops), ComparisonOperator::GreaterOrEqual, Right::Constant(low));
+                let most = self.test(Ops::default(), ComparisonOperator::Greater, Right::Constant(high)).negated();
                 self.and(least, most)
             };
             all = Some(match all {

@@ -1,12 +1,12 @@
 //! Tests of link layers: what the payload is, and kinds of frames.
 
 use super::fragment::Fragment;
-use super::layout::{Base, Link};
+use super::layout::{Base, LinkHeader};
 use super::numbers::{COOKED_802_2, COOKED_802_3, COOKED_OUTGOING, MAX_ETHERNET_LENGTH, ethertype, sap};
 use super::{Generator, Made};
 use crate::classic::ops::Ops;
 use crate::classic::{Op, Right};
-use crate::graph::{Comparison, Width};
+use crate::graph::{ComparisonOperator, Width};
 use crate::link::LinkType;
 use crate::mistake::NETMASK_UNKNOWN;
 use crate::syntax::{Direction, Llc, Protocol};
@@ -14,20 +14,20 @@ use crate::syntax::{Direction, Llc, Protocol};
 impl Generator<'_> {
     pub(super) fn link_name(&self) -> String {
         match self.layout.link {
-            Link::Outer(link) => link.to_string(),
-            Link::Ppp => "PPP".to_owned(),
-            Link::Geneve => "Ethernet".to_owned(),
+            LinkHeader::Outer(link) => link.to_string(),
+            LinkHeader::Ppp => "PPP".to_owned(),
+            LinkHeader::Geneve => "Ethernet".to_owned(),
         }
     }
 
     /// The test that a packet within Geneve has an Ethernet header: then its payload starts elsewhere.
     pub(super) fn has_inner_ethernet(&mut self) -> Option<Fragment> {
-        if self.layout.link != Link::Geneve {
+        if self.layout.link != LinkHeader::Geneve {
             return None;
         }
         let (header, payload) = (self.layout.link_header.word?, self.layout.payload.word?);
         let ops = Ops::of(&[Op::LoadMemory(header), Op::IndexMemory(payload)]);
-        Some(self.test(ops, Comparison::Equal, Right::Index).negated())
+        Some(self.test(ops, ComparisonOperator::Equal, Right::Index).negated())
     }
 
     /// Tests what follows the link header: an EtherType, or up to 1500 an LLC service access point.
@@ -39,17 +39,17 @@ impl Generator<'_> {
             return self.mpls_payload(kind);
         }
         Ok(match self.layout.link {
-            Link::Outer(LinkType::Ethernet) | Link::Geneve => self.ethernet_type(kind),
-            Link::Outer(LinkType::Cooked) => self.cooked_type(kind),
-            Link::Outer(LinkType::Cooked2) => self.equal(Base::LinkType, 0, Width::Half, kind),
-            Link::Outer(LinkType::Raw) => match kind {
+            LinkHeader::Outer(LinkType::Ethernet) | LinkHeader::Geneve => self.ethernet_type(kind),
+            LinkHeader::Outer(LinkType::Cooked) => self.cooked_type(kind),
+            LinkHeader::Outer(LinkType::Cooked2) => self.equal(Base::LinkType, 0, Width::Half, kind),
+            LinkHeader::Outer(LinkType::Raw) => match kind {
                 ethertype::IP => self.masked(Base::LinkHeader, 0, Width::Byte, 0x40, 0xf0),
                 ethertype::IP6 => self.masked(Base::LinkHeader, 0, Width::Byte, 0x60, 0xf0),
                 _ => self.constant(false),
             },
-            Link::Outer(LinkType::Ipv4) => self.constant(kind == ethertype::IP),
-            Link::Outer(LinkType::Ipv6) => self.constant(kind == ethertype::IP6),
-            Link::Outer(LinkType::Null | LinkType::Loop) => match kind {
+            LinkHeader::Outer(LinkType::Ipv4) => self.constant(kind == ethertype::IP),
+            LinkHeader::Outer(LinkType::Ipv6) => self.constant(kind == ethertype::IP6),
+            LinkHeader::Outer(LinkType::Null | LinkType::Loop) => match kind {
                 ethertype::IP => self.address_family(2),
                 ethertype::IP6 => {
                     // Of NetBSD and OpenBSD, FreeBSD, and macOS.
@@ -61,7 +61,7 @@ impl Generator<'_> {
                 }
                 _ => self.constant(false),
             },
-            Link::Ppp => {
+            LinkHeader::Ppp => {
                 let kind = match kind {
                     ethertype::IP => 0x21,
                     ethertype::IP6 => 0x57,
@@ -79,13 +79,13 @@ impl Generator<'_> {
     }
 
     fn address_family(&mut self, family: u32) -> Fragment {
-        let is_host_order = self.layout.link == Link::Outer(LinkType::Null);
+        let is_host_order = self.layout.link == LinkHeader::Outer(LinkType::Null);
         let family = if is_host_order { u32::from_be_bytes(family.to_ne_bytes()) } else { family };
         self.equal(Base::LinkHeader, 0, Width::Word, family)
     }
 
     fn is_length(&mut self) -> Fragment {
-        self.compare(Base::LinkType, 0, Width::Half, Comparison::Greater, MAX_ETHERNET_LENGTH).negated()
+        self.compare(Base::LinkType, 0, Width::Half, ComparisonOperator::Greater, MAX_ETHERNET_LENGTH).negated()
     }
 
     pub(super) fn ethernet_type(&mut self, kind: u32) -> Fragment {
@@ -195,7 +195,7 @@ impl Generator<'_> {
         let is_llc = self.and(length, not_novell);
         let control = match kind {
             Llc::Any => return Ok(is_llc),
-            Llc::Information => self.compare(Base::Llc, 2, Width::Byte, Comparison::AnyBit, 0x01).negated(),
+            Llc::Information => self.compare(Base::Llc, 2, Width::Byte, ComparisonOperator::AnyBit, 0x01).negated(),
             Llc::Supervisory => self.masked(Base::Llc, 2, Width::Byte, 0x01, 0x03),
             Llc::Unnumbered => self.masked(Base::Llc, 2, Width::Byte, 0x03, 0x03),
             Llc::SupervisoryCode(_, code) => self.masked(Base::Llc, 2, Width::Byte, code.into(), 0x0f),
@@ -246,11 +246,11 @@ impl Generator<'_> {
             None | Some(Protocol::Link) => {
                 self.require_ethernet("multicast addresses")?;
                 let inner = self.has_inner_ethernet();
-                let multicast = self.compare(Base::LinkHeader, 0, Width::Byte, Comparison::AnyBit, 1);
+                let multicast = self.compare(Base::LinkHeader, 0, Width::Byte, ComparisonOperator::AnyBit, 1);
                 Ok(self.after(inner, multicast))
             }
             Some(Protocol::Ip) => self.link_types_then(ethertype::IP, |this| {
-                this.compare(Base::Network, 16, Width::Byte, Comparison::GreaterOrEqual, 224)
+                this.compare(Base::Network, 16, Width::Byte, ComparisonOperator::GreaterOrEqual, 224)
             }),
             Some(Protocol::Ip6) => {
                 self.link_types_then(ethertype::IP6, |this| this.equal(Base::Network, 24, Width::Byte, 255))
@@ -264,8 +264,8 @@ impl Generator<'_> {
 
     pub(super) fn outbound(&mut self, is_outbound: bool) -> Made<Fragment> {
         let outgoing = match self.layout.link {
-            Link::Outer(LinkType::Cooked) => self.equal(Base::LinkHeader, 0, Width::Half, COOKED_OUTGOING),
-            Link::Outer(LinkType::Cooked2) => self.equal(Base::LinkHeader, 10, Width::Byte, COOKED_OUTGOING),
+            LinkHeader::Outer(LinkType::Cooked) => self.equal(Base::LinkHeader, 0, Width::Half, COOKED_OUTGOING),
+            LinkHeader::Outer(LinkType::Cooked2) => self.equal(Base::LinkHeader, 10, Width::Byte, COOKED_OUTGOING),
             _ => {
                 return self.mistake(
                     format!("there is no direction in {}", self.link_name()),

@@ -31,13 +31,13 @@ pub(crate) use self::arithmetic::{division_by_zero, long_shift, remainder_by_zer
 pub(crate) use self::tunnels::is_shift;
 
 use self::fragment::Fragment;
-use self::layout::{Base, Layout, Link};
+use self::layout::{Base, HeaderLayout, LinkHeader};
 use self::names::Lookups;
 use self::numbers::ethertype;
 use crate::classic::ops::Ops;
 use crate::classic::simplify::simplify;
 use crate::classic::{Block, End, Flow, MEMORY_WORDS, Op, Right};
-use crate::graph::{Comparison, Width};
+use crate::graph::{ComparisonOperator, Width};
 use crate::link::LinkType;
 use crate::mistake::{Mistake, Warning, WarningKind};
 use crate::options::{Options, Reading, Scope};
@@ -100,7 +100,7 @@ struct Generator<'o> {
     blocks: Vec<Block>,
     /// The next way of the same list behind each.
     next_exit: Vec<usize>,
-    layout: Layout,
+    layout: HeaderLayout,
     used_words: [bool; MEMORY_WORDS],
     next_word: u8,
     is_fixed: bool,
@@ -122,7 +122,7 @@ impl<'o> Generator<'o> {
             is_over_ipv6: false,
             blocks: Vec::new(),
             next_exit: Vec::new(),
-            layout: Layout::new(options.link_type),
+            layout: HeaderLayout::new(options.link_type),
             used_words: [false; MEMORY_WORDS],
             next_word: 0,
             is_fixed: false,
@@ -207,7 +207,7 @@ impl<'o> Generator<'o> {
     }
 
     /// Notes if a part of a chain always matches, or never: the first `count` of its operands, or one of them.
-    fn probe(&mut self, layout: &Layout, first: &Node, rest: &[(Connective, Node)]) {
+    fn probe(&mut self, layout: &HeaderLayout, first: &Node, rest: &[(Connective, Node)]) {
         if self.probes == 0 || rest.is_empty() && matches!(first, Node::Chain { .. }) {
             // The operands of an inner chain are looked at on their own.
             return;
@@ -247,7 +247,7 @@ impl<'o> Generator<'o> {
 
     fn primitive(&mut self, primitive: &Primitive) -> Made<Fragment> {
         if self.reading.is_of_access_list()
-            && self.layout.link == Link::Geneve
+            && self.layout.link == LinkHeader::Geneve
             && !matches!(primitive, Primitive::Less(_) | Primitive::Greater(_))
         {
             return self.mistake(
@@ -262,16 +262,16 @@ impl<'o> Generator<'o> {
             Primitive::Broadcast(protocol) => self.broadcast(*protocol),
             Primitive::Multicast(protocol) => self.multicast(*protocol),
             Primitive::Less(length) => {
-                Ok(self.test(Ops::of(&[Op::LoadLength]), Comparison::Greater, Right::Constant(*length)).negated())
+                Ok(self.test(Ops::of(&[Op::LoadLength]), ComparisonOperator::Greater, Right::Constant(*length)).negated())
             }
             Primitive::Greater(length) => {
-                Ok(self.test(Ops::of(&[Op::LoadLength]), Comparison::GreaterOrEqual, Right::Constant(*length)))
+                Ok(self.test(Ops::of(&[Op::LoadLength]), ComparisonOperator::GreaterOrEqual, Right::Constant(*length)))
             }
             Primitive::Byte { offset, operation, value } => Ok(self.byte(*offset, *operation, *value)),
             Primitive::Inbound => self.outbound(false),
             Primitive::Outbound => self.outbound(true),
             Primitive::IfIndex(index) => match self.layout.link {
-                Link::Outer(LinkType::Cooked2) => Ok(self.equal(Base::LinkHeader, 4, Width::Word, *index)),
+                LinkHeader::Outer(LinkType::Cooked2) => Ok(self.equal(Base::LinkHeader, 4, Width::Word, *index)),
                 _ => self.mistake(
                     format!("there is no interface index in {}", self.link_name()),
                     "`ifindex` is for link type Linux cooked of version 2 only",

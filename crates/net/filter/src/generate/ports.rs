@@ -4,7 +4,7 @@ use super::fragment::Fragment;
 use super::layout::Base;
 use super::numbers::{ethertype, ip_protocol};
 use super::{Generator, Made};
-use crate::graph::{Comparison, Width};
+use crate::graph::{ComparisonOperator, Width};
 use crate::port_list::PortList;
 use crate::syntax::{Direction, Protocol};
 
@@ -17,7 +17,7 @@ pub(super) enum Ports {
 
 impl Generator<'_> {
     pub(super) fn is_not_later_fragment(&mut self) -> Fragment {
-        self.compare(Base::Network, 6, Width::Half, Comparison::AnyBit, 0x1fff).negated()
+        self.compare(Base::Network, 6, Width::Half, ComparisonOperator::AnyBit, 0x1fff).negated()
     }
 
     /// A range of ports, or one of which both ends are given.
@@ -26,8 +26,8 @@ impl Generator<'_> {
             Ports::One(port) => self.equal(base, offset, Width::Half, port),
             Ports::Range(first, last) => {
                 let (first, last) = (first.min(last), first.max(last));
-                let least = self.compare(base, offset, Width::Half, Comparison::GreaterOrEqual, first);
-                let most = self.compare(base, offset, Width::Half, Comparison::Greater, last).negated();
+                let least = self.compare(base, offset, Width::Half, ComparisonOperator::GreaterOrEqual, first);
+                let most = self.compare(base, offset, Width::Half, ComparisonOperator::Greater, last).negated();
                 self.and(least, most)
             }
         }

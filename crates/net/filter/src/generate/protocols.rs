@@ -6,7 +6,7 @@ use super::numbers::{ethertype, ip_protocol, osi, sap};
 use super::{Generator, Made};
 use crate::classic::ops::Ops;
 use crate::classic::{Block, End, Op, Right};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 use crate::syntax::Protocol;
 
 impl Generator<'_> {
@@ -178,7 +178,7 @@ impl Generator<'_> {
             self.blocks.len() - 1
         };
         let equal =
-            |number, yes, no| End::Test { comparison: Comparison::Equal, right: Right::Constant(number), yes, no };
+            |number, yes, no| End::Test { comparison: ComparisonOperator::Equal, right: Right::Constant(number), yes, no };
         // Blocks are pushed in this order, so their indices are known.
         let head = add(start, End::Goto(0));
         let again = head + 1;
@@ -229,7 +229,7 @@ impl Generator<'_> {
             );
         }
         self.blocks[head].end = End::Goto(again);
-        let mut last = self.test(Ops::default(), Comparison::Equal, Right::Constant(number));
+        let mut last = self.test(Ops::default(), ComparisonOperator::Equal, Right::Constant(number));
         debug_assert_eq!(last.head, end);
         last.head = head;
         last

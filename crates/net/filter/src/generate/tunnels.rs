@@ -1,13 +1,13 @@
 //! Tests that shift those after them: `vlan`, `mpls`, `pppoes` and `geneve`.
 
 use super::fragment::{Exits, Fragment};
-use super::layout::{Base, Link, Position};
+use super::layout::{Base, LinkHeader, Position};
 use super::numbers::{GENEVE_PORT, ethertype, ip_protocol};
 use super::ports::Ports;
 use super::{Generator, Made};
 use crate::classic::ops::Ops;
 use crate::classic::{Block, End, Op, Right};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 use crate::link::LinkType;
 use crate::syntax::{Direction, Primitive};
 
@@ -46,9 +46,9 @@ impl Generator<'_> {
             self.masked(Base::Label, 2, Width::Byte, 0, 0x01)
         } else {
             match self.layout.link {
-                Link::Outer(LinkType::Ethernet) | Link::Geneve => self.link_type(ethertype::MPLS)?,
-                Link::Ppp => self.link_type(0x0281)?,
-                Link::Outer(_) => {
+                LinkHeader::Outer(LinkType::Ethernet) | LinkHeader::Geneve => self.link_type(ethertype::MPLS)?,
+                LinkHeader::Ppp => self.link_type(0x0281)?,
+                LinkHeader::Outer(_) => {
                     return self.mistake(
                         format!("there are no MPLS labels in {}", self.link_name()),
                         "`mpls` is for link type Ethernet only",
@@ -84,7 +84,7 @@ impl Generator<'_> {
             return Ok(test);
         }
         let layout = &mut self.layout;
-        layout.link = Link::Ppp;
+        layout.link = LinkHeader::Ppp;
         layout.link_header = Position {
             constant: layout.payload.constant.wrapping_add(layout.network).wrapping_add(6),
             word: layout.payload.word,
@@ -121,7 +121,7 @@ impl Generator<'_> {
             Op::LoadIndexed(Width::Half, 2),
             Op::IndexMemory(link_header),
         ]);
-        let is_bridged = self.test(ops, Comparison::Equal, Right::Constant(ethertype::TRANSPARENT_BRIDGING));
+        let is_bridged = self.test(ops, ComparisonOperator::Equal, Right::Constant(ethertype::TRANSPARENT_BRIDGING));
         // With an Ethernet header inside, its type counts, and the payload is behind it.
         let bridged = self.blocks.len();
         self.blocks.push(Block {
@@ -136,14 +136,14 @@ impl Generator<'_> {
             part: self.place.clone(),
         });
         let ops = Ops::of(&[Op::StoreIndex(payload), Op::LoadConstant(0)]);
-        let last = self.test(ops, Comparison::Equal, Right::Constant(0));
+        let last = self.test(ops, ComparisonOperator::Equal, Right::Constant(0));
         self.patch(is_bridged.yes, bridged);
         self.patch(is_bridged.no, last.head);
         self.patch(Exits::one(2 * bridged), last.head);
         let offsets = Fragment { head: is_bridged.head, yes: last.yes, no: last.no };
 
         let variable = |word| Position { constant: 0, word: Some(word) };
-        self.layout.link = Link::Geneve;
+        self.layout.link = LinkHeader::Geneve;
         self.layout.link_header = variable(link_header);
         self.layout.link_type = Some(variable(link_type));
         self.layout.payload = variable(payload);
@@ -181,7 +181,7 @@ impl Generator<'_> {
         } else {
             Ops::of(&[Op::LoadConstant(40), Op::ToIndex])
         };
-        let always = self.test(ops, Comparison::Equal, Right::Index);
+        let always = self.test(ops, ComparisonOperator::Equal, Right::Index);
         Ok(self.and(test, always))
     }
 }

@@ -7,7 +7,7 @@ use std::mem::transmute;
 use bellows_packet::Packet;
 
 use super::Native;
-use crate::plan::{Mode, Plan};
+use crate::plan::{DecisionMode, Plan};
 
 /// A packet for the code: the address of its bytes, and their number, as in the handle of a packet.
 #[derive(Clone, Copy)]
@@ -75,11 +75,11 @@ pub(crate) fn run(native: &Native, plan: &Plan, packets: Packets<'_>, verdicts: 
     }
     let (out, room) = match (verdicts, plan.mode, plan.filters) {
         // The last word may be one without a packet.
-        (Verdicts::Bits(words), Mode::First, 1) => {
+        (Verdicts::Bits(words), DecisionMode::First, 1) => {
             (words.as_mut_ptr().cast::<u8>(), (words.len() * 64).saturating_sub(1))
         }
-        (Verdicts::Numbers(numbers), Mode::First, 2..) => (numbers.as_mut_ptr().cast(), numbers.len()),
-        (Verdicts::Sets(sets), Mode::All, _) => (sets.as_mut_ptr().cast(), sets.len()),
+        (Verdicts::Numbers(numbers), DecisionMode::First, 2..) => (numbers.as_mut_ptr().cast(), numbers.len()),
+        (Verdicts::Sets(sets), DecisionMode::All, _) => (sets.as_mut_ptr().cast(), sets.len()),
         _ => panic!("verdicts in a form that this filter does not give"),
     };
     assert!(count <= room, "{count} packets, and room for {room} verdicts");

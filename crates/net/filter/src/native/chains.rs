@@ -23,14 +23,14 @@ const SPAN: usize = 8;
 pub(super) struct Chain {
     /// Tests of the room, which come first: where one does not hold, the packet is left to other code.
     rooms: Vec<usize>,
-    links: Vec<Link>,
+    links: Vec<ChainLink>,
     /// The verdict if the tests hold.
     verdict: u32,
 }
 
 /// A test, and how it is joined to those behind it.
 #[derive(Clone, Copy)]
-struct Link {
+struct ChainLink {
     step: usize,
     /// Whether the test must not hold.
     is_negated: bool,
@@ -195,7 +195,7 @@ impl Writer<'_> {
     }
 
     /// The links before `end` that are one difference: where they start, and the bytes if there are several.
-    fn joined(&self, links: &[Link], end: usize) -> (usize, Option<Span>) {
+    fn joined(&self, links: &[ChainLink], end: usize) -> (usize, Option<Span>) {
         let mut start = end - 1;
         // A test that is enough with those behind it is an alternative, which is not part of what is before it.
         if links[start].is_or && end < links.len() {
@@ -213,7 +213,7 @@ impl Writer<'_> {
         (start, (end - start > 1).then_some(span))
     }
 
-    fn span_of(&self, link: Link) -> Option<Span> {
+    fn span_of(&self, link: ChainLink) -> Option<Span> {
         let bytes = self.bytes(link.step).filter(|bytes| bytes.base.is_none() && !link.is_negated)?;
         let is_cached = |value: ValueId| self.cached.contains_key(&value);
         let Step::Member { value, .. } = self.plan.steps[link.step] else { return None };
@@ -266,8 +266,8 @@ impl Writer<'_> {
     }
 
     /// Computes a number that is 0 if a test holds. `rax`, `r8`, `r11` and `rsi` may change. Returns its bits, at most.
-    fn link_difference(&mut self, link: Link, to: Register) -> Result<u32, Box<dyn std::error::Error>> {
-        let Link { step, is_negated, .. } = link;
+    fn link_difference(&mut self, link: ChainLink, to: Register) -> Result<u32, Box<dyn std::error::Error>> {
+        let ChainLink { step, is_negated, .. } = link;
         if let (Some(bytes), false) = (self.bytes(step), is_negated) {
             return self.bytes_difference(step, bytes, to);
         }
@@ -319,13 +319,13 @@ impl Writer<'_> {
 }
 
 /// How tests are joined so that they hold where the path ends with this verdict.
-fn links(tests: &[(usize, To, To)], verdict: u32) -> Vec<Link> {
+fn links(tests: &[(usize, To, To)], verdict: u32) -> Vec<ChainLink> {
     let link = |&(step, yes, no): &(usize, To, To)| match (yes, no) {
-        (To::End(end), To::Step(_)) => Link { step, is_negated: end != verdict, is_or: end == verdict },
+        (To::End(end), To::Step(_)) => ChainLink { step, is_negated: end != verdict, is_or: end == verdict },
         (_, To::End(end)) if yes != To::End(verdict) => {
-            Link { step, is_negated: end == verdict, is_or: end == verdict }
+            ChainLink { step, is_negated: end == verdict, is_or: end == verdict }
         }
-        _ => Link { step, is_negated: false, is_or: false },
+        _ => ChainLink { step, is_negated: false, is_or: false },
     };
     tests.iter().map(link).collect()
 }

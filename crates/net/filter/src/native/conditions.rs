@@ -11,7 +11,7 @@ use super::short_lists::MAX_INTERVALS;
 use super::values::Cached;
 use super::writer::{Writer, too_large};
 use super::{HANDLE_LENGTH_MASK, HANDLE_WORD};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 use crate::plan::Step;
 use crate::plan::values::{Interval, Value, ValueId};
 
@@ -27,15 +27,15 @@ impl Writer<'_> {
                 self.code.store(Op::Mov_rm32_r32, self.slot(temporary), register)?;
                 let register = self.operand(*left, 1)?;
                 Ok(match comparison {
-                    Comparison::AnyBit => {
+                    ComparisonOperator::AnyBit => {
                         self.code.store(Op::Test_rm32_r32, self.slot(temporary), register)?;
                         Flags::NotEqual
                     }
                     other => {
                         self.code.load(Op::Cmp_r32_rm32, register, self.slot(temporary))?;
                         match other {
-                            Comparison::Equal => Flags::Equal,
-                            Comparison::Greater => Flags::Above,
+                            ComparisonOperator::Equal => Flags::Equal,
+                            ComparisonOperator::Greater => Flags::Above,
                             _ => Flags::NotBelow,
                         }
                     }

@@ -9,7 +9,7 @@ use super::machine::{Flags, immediate, load_raw, low_byte, raw};
 use super::writer::{MAX_FLAT, Writer};
 use crate::graph::{Operation, Width};
 use crate::plan::values::{Value, ValueId};
-use crate::plan::{Mode, NO_MATCH, Step, To};
+use crate::plan::{DecisionMode, NO_MATCH, Step, To};
 
 /// A test whose outcome is combined with others.
 #[derive(Clone, Copy)]
@@ -96,7 +96,7 @@ impl Writer<'_> {
 
     /// The tests from a step on, if each has an outcome that ends the path, and if they are few.
     pub(super) fn flat(&self, first: usize) -> Option<Vec<Element>> {
-        if self.plan.mode == Mode::All {
+        if self.plan.mode == DecisionMode::All {
             return None;
         }
         let mut chain: Vec<(usize, To, To, bool)> = Vec::new();

@@ -15,7 +15,7 @@ use super::machine::{immediate, indexed};
 use super::writer::{Body, PREFETCH, Section, Writer};
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE};
 use crate::plan::values::Value;
-use crate::plan::{Mode, Plan, Step, To};
+use crate::plan::{DecisionMode, Plan, Step, To};
 
 /// Packets in a group: their verdicts are a byte.
 const GROUP: usize = 8;
@@ -66,7 +66,7 @@ pub(super) struct Lane {
 impl Groups {
     /// A loop over groups, if the plan is short enough, and if a packet needs no state but its verdict.
     pub(super) fn of(plan: &Plan) -> Option<Groups> {
-        let is_bits = plan.mode == Mode::First && plan.filters == 1;
+        let is_bits = plan.mode == DecisionMode::First && plan.filters == 1;
         let has_loop = plan.steps.iter().any(|step| matches!(step, Step::Again { .. } | Step::Note { .. }));
         let is_short = plan.steps.len() <= MAX_STEPS;
         if !is_bits || has_loop || !is_short || plan.reads_wire_length || !std::is_x86_feature_detected!("avx2") {

@@ -34,7 +34,7 @@ use bellows_packet::handle;
 use self::call::Handle;
 use self::writer::{Section, Writer};
 use crate::code_line::CodeLine;
-use crate::plan::{Part, Plan};
+use crate::plan::{ExpressionPart, Plan};
 
 /// Bytes of a handle.
 const HANDLE_SIZE: usize = handle::SIZE;
@@ -88,7 +88,7 @@ impl Native {
     }
 
     /// The sections of the code, for `perf`, with names from `name`.
-    pub(crate) fn symbols(&self, name: impl Fn(&Part) -> String) -> Vec<Symbol> {
+    pub(crate) fn symbols(&self, name: impl Fn(&ExpressionPart) -> String) -> Vec<Symbol> {
         let mut symbols: Vec<Symbol> = Vec::new();
         let ends = self.marks.iter().skip(1).map(|mark| mark.offset).chain([self.code.bytes().len()]);
         for (mark, end) in self.marks.iter().zip(ends) {
@@ -104,7 +104,7 @@ impl Native {
     }
 
     /// The code, instruction by instruction. `name` names parts of the expressions.
-    pub(crate) fn listing(&self, name: impl Fn(&Part) -> String) -> Vec<CodeLine> {
+    pub(crate) fn listing(&self, name: impl Fn(&ExpressionPart) -> String) -> Vec<CodeLine> {
         let lines = assembler::listing(
             self.code.bytes(),
             self.code.address(),
@@ -122,7 +122,7 @@ impl Native {
     }
 }
 
-fn label(section: &Section, name: impl Fn(&Part) -> String) -> String {
+fn label(section: &Section, name: impl Fn(&ExpressionPart) -> String) -> String {
     match section {
         Section::Entry => "entry".to_owned(),
         Section::Test(part) => name(part),

@@ -30,7 +30,7 @@ use super::values::Cached;
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE, HANDLE_WORD};
 use crate::graph::MAX_ROUNDS;
 use crate::plan::values::{FastMap, ValueId};
-use crate::plan::{Mode, NO_MATCH, Part, Plan, Step, To};
+use crate::plan::{DecisionMode, NO_MATCH, ExpressionPart, Plan, Step, To};
 
 /// What a part of the code is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum Section {
     /// Loads the arguments, and the packet's place and length.
     Entry,
     /// Decides a part of an expression.
-    Test(Part),
+    Test(ExpressionPart),
     /// Stores the verdict, and goes on with the next packet.
     Verdict,
 }
@@ -300,7 +300,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn is_bits(&self) -> bool {
-        self.plan.mode == Mode::First && self.plan.filters == 1
+        self.plan.mode == DecisionMode::First && self.plan.filters == 1
     }
 
     fn begin_packet(&mut self) -> Written {
@@ -322,7 +322,7 @@ impl<'a> Writer<'a> {
         for place in places {
             self.code.immediate(Op::Mov_rm64_imm32, self.slot(place), 0)?;
         }
-        if self.plan.mode == Mode::All {
+        if self.plan.mode == DecisionMode::All {
             self.code.registers(Op::Xor_r32_rm32, R9D, R9D)?;
         }
         Ok(())
@@ -340,8 +340,8 @@ impl<'a> Writer<'a> {
             }
         } else {
             let (op, from, size) = match self.plan.mode {
-                Mode::First => (Op::Mov_rm16_r16, R9W, 2),
-                Mode::All => (Op::Mov_rm64_r64, R9, 8),
+                DecisionMode::First => (Op::Mov_rm16_r16, R9W, 2),
+                DecisionMode::All => (Op::Mov_rm64_r64, R9, 8),
             };
             self.code.store(op, memory(RBX, 0), from)?;
             self.code.put(Instruction::with2(Op::Add_rm64_imm8, RBX, size)?)?;
@@ -412,7 +412,7 @@ impl<'a> Writer<'a> {
     pub(super) fn end_with(&mut self, verdict: u32) -> Written {
         if self.is_bits() {
             self.code.put(Instruction::with(if verdict == NO_MATCH { Op::Clc } else { Op::Stc }))?;
-        } else if self.plan.mode == Mode::First {
+        } else if self.plan.mode == DecisionMode::First {
             let number = self.number_of(verdict);
             self.code.put(immediate(Op::Mov_r32_imm32, R9D, number)?)?;
         }
@@ -507,7 +507,7 @@ impl<'a> Writer<'a> {
         }
         match &plan.steps[current] {
             Step::Member { yes, no, .. } => {
-                if let (Some(note), true) = (self.note(*yes, *no), plan.mode == Mode::All) {
+                if let (Some(note), true) = (self.note(*yes, *no), plan.mode == DecisionMode::All) {
                     let flags = self.condition(current)?;
                     self.set(flags, EAX)?;
                     self.code.put(Instruction::with2(Op::Shl_rm64_imm8, RAX, note)?)?;

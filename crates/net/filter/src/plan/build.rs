@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::explore::{Action, Explored, Target};
-use super::lower::{Lowered, Part};
+use super::lower::{Lowered, ExpressionPart};
 use super::values::{
     Condition, FastMap, Interval, Mix, SetId, Sets, TupleId, Value, ValueId, Values, complement, intersection,
 };
@@ -41,10 +41,10 @@ const MAX_DEPTH: usize = 8;
 pub(crate) struct Builder<'a> {
     values: &'a mut Values,
     sets: &'a mut Sets,
-    parts: &'a [Part],
+    parts: &'a [ExpressionPart],
     pub steps: Vec<Built>,
     /// The part of each step: a number of `parts`.
-    pub step_parts: Vec<Part>,
+    pub step_parts: Vec<ExpressionPart>,
     index: StepIndex,
 }
 
@@ -98,7 +98,7 @@ impl StepIndex {
 /// The result.
 pub(crate) struct Outcome {
     pub steps: Vec<Built>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<ExpressionPart>,
     pub entry: Goal,
     /// Where each loop starts, by its item.
     pub loops: FastMap<u32, Goal>,
@@ -157,7 +157,7 @@ pub(crate) fn build(lowered: &mut Lowered, explored: &Explored) -> Outcome {
 }
 
 impl Builder<'_> {
-    fn add(&mut self, built: Built, part: &Part) -> Goal {
+    fn add(&mut self, built: Built, part: &ExpressionPart) -> Goal {
         let place = match self.index.find(&built, &self.steps) {
             Ok(step) => return Goal::Step(step),
             Err(place) => place,
@@ -176,7 +176,7 @@ impl Builder<'_> {
         }
     }
 
-    fn part_of(&self, goal: Goal, part: &Part) -> Part {
+    fn part_of(&self, goal: Goal, part: &ExpressionPart) -> ExpressionPart {
         match goal {
             Goal::Step(step) => joined(part, &self.step_parts[step as usize]),
             _ => part.clone(),
@@ -188,7 +188,7 @@ impl Builder<'_> {
     }
 
     /// A test, made simpler with the steps that follow it.
-    fn test(&mut self, condition: Condition, yes: Goal, no: Goal, part: &Part, depth: usize) -> Goal {
+    fn test(&mut self, condition: Condition, yes: Goal, no: Goal, part: &ExpressionPart, depth: usize) -> Goal {
         let (yes, no) = (self.passed(condition, true, yes), self.passed(condition, false, no));
         if yes == no {
             return yes;
@@ -247,7 +247,7 @@ impl Builder<'_> {
         condition: Condition,
         yes: Goal,
         no: Goal,
-        part: &Part,
+        part: &ExpressionPart,
         depth: usize,
     ) -> Option<Goal> {
         let Condition::Member(value, set) = condition else { return None };
@@ -293,7 +293,7 @@ impl Builder<'_> {
 
     /// A test of a load that is followed, if it does not hold, by a test of more room behind the same base: the room
     /// first, so that all tests behind it are in one chain.
-    fn hoisted_room(&mut self, condition: Condition, yes: Goal, no: Goal, part: &Part, depth: usize) -> Option<Goal> {
+    fn hoisted_room(&mut self, condition: Condition, yes: Goal, no: Goal, part: &ExpressionPart, depth: usize) -> Option<Goal> {
         let Condition::Member(value, _) = condition else { return None };
         let Value::Load { base: Some(base), .. } = self.values.get(value) else { return None };
         let (room, enough, too_little) = self.test_at(no)?;
@@ -386,7 +386,7 @@ impl Builder<'_> {
 
     /// A test in front of a chain of tests that lead to the same goal if they hold: joined with the one of the same
     /// value, if there is one. The order of such tests does not matter.
-    fn chained(&mut self, condition: Condition, yes: Goal, no: Goal, part: &Part) -> Goal {
+    fn chained(&mut self, condition: Condition, yes: Goal, no: Goal, part: &ExpressionPart) -> Goal {
         let mut passed = Vec::new();
         let mut at = no;
         while passed.len() < MAX_CHAIN
@@ -423,9 +423,9 @@ impl Builder<'_> {
 }
 
 /// The part from the start of one to the end of the other, if they are of one filter.
-fn joined(one: &Part, other: &Part) -> Part {
+fn joined(one: &ExpressionPart, other: &ExpressionPart) -> ExpressionPart {
     if one.filter != other.filter {
         return one.clone();
     }
-    Part { filter: one.filter, text: one.text.start.min(other.text.start)..one.text.end.max(other.text.end) }
+    ExpressionPart { filter: one.filter, text: one.text.start.min(other.text.start)..one.text.end.max(other.text.end) }
 }

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::lower::{Lowered, Next, Node};
+use super::lower::{Lowered, Next, PlanNode};
 use super::values::{Condition, FastMap, Interval, Mix, Value, ValueId};
 
 /// Numbers that a value is known not to be are remembered up to this count.
@@ -60,7 +60,7 @@ impl PartialEq for Fact {
 }
 
 /// What is known on a path, sorted by value.
-type State = [Fact];
+type PathState = [Fact];
 
 /// No item.
 const NONE: u32 = u32::MAX;
@@ -267,8 +267,8 @@ fn hash_of(facts: &[u32]) -> u64 {
 /// Follows all paths.
 pub(crate) fn explore(lowered: &Lowered) -> Explored {
     let count = lowered.nodes.len();
-    let usual_test = |node: &Node| match *node {
-        Node::Test { condition: Condition::Member(value, set), .. } => {
+    let usual_test = |node: &PlanNode| match *node {
+        PlanNode::Test { condition: Condition::Member(value, set), .. } => {
             lowered.sets.single(set).map(|interval| UsualTest { value, interval })
         }
         _ => None,
@@ -293,7 +293,7 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
     };
     for (index, node) in lowered.nodes.iter().enumerate() {
         match node {
-            Node::Test { condition: Condition::Member(value, set), .. } => {
+            PlanNode::Test { condition: Condition::Member(value, set), .. } => {
                 explorer.last_test[*value as usize] = index as u32;
                 if let Some((low, high)) = lowered.sets.single(*set)
                     && low == high
@@ -301,7 +301,7 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
                     explorer.last_point.insert((*value, low), index as u32);
                 }
             }
-            Node::Again { next: Next::Node(start), .. } => explorer.is_loop_start[*start as usize] = true,
+            PlanNode::Again { next: Next::Node(start), .. } => explorer.is_loop_start[*start as usize] = true,
             _ => {}
         }
     }
@@ -334,7 +334,7 @@ fn forgotten(lowered: &Lowered) -> Vec<bool> {
     const MANY_TESTS: usize = 8;
     let mut tests: FastMap<ValueId, usize> = FastMap::default();
     for node in &lowered.nodes {
-        if let Node::Test { condition: Condition::Member(value, _), .. } = node {
+        if let PlanNode::Test { condition: Condition::Member(value, _), .. } = node {
             *tests.entry(*value).or_default() += 1;
         }
     }
@@ -400,7 +400,7 @@ impl Explorer<'_> {
     }
 
     /// Adds to the facts what of this matters at a node.
-    fn keep_relevant(&mut self, node: u32, state: &State, forget_numbers: bool) {
+    fn keep_relevant(&mut self, node: u32, state: &PathState, forget_numbers: bool) {
         for fact in state {
             if self.last_test[fact.value as usize] < node
                 || (forget_numbers && fact.low == fact.high && self.last_point(fact.value, fact.low) < node)
@@ -438,7 +438,7 @@ impl Explorer<'_> {
     }
 
     /// The outcome of the test of a node, if it is known.
-    fn decide(&self, node: u32, condition: Condition, state: &State) -> Option<bool> {
+    fn decide(&self, node: u32, condition: Condition, state: &PathState) -> Option<bool> {
         let UsualTest { value, interval } = self.tests[node as usize];
         let fact = |value: ValueId| state.iter().find(|fact| fact.value == value);
         if value != NONE {
@@ -487,7 +487,7 @@ impl Explorer<'_> {
     }
 
     /// Where an edge leads in a state, past all tests that are known.
-    fn enter(&mut self, next: Next, state: &State) -> Target {
+    fn enter(&mut self, next: Next, state: &PathState) -> Target {
         let mut next = next;
         for stride in 0.. {
             let node = match next {
@@ -501,7 +501,7 @@ impl Explorer<'_> {
                 return Target::Item(self.register(node, self.known.len()));
             }
             if stride < MAX_STRIDE
-                && let Node::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
+                && let PlanNode::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
                 && let Some(holds) = self.decide(node, *condition, state)
             {
                 next = if holds { *yes } else { *no };
@@ -524,7 +524,7 @@ impl Explorer<'_> {
         state.extend(self.facts_of(item).iter().map(|&fact| self.facts[fact as usize]));
         let lowered = self.lowered;
         let action = match &lowered.nodes[node as usize] {
-            Node::Test { condition, yes, no } => match self.decide(node, *condition, state) {
+            PlanNode::Test { condition, yes, no } => match self.decide(node, *condition, state) {
                 Some(holds) => Action::Skip(self.enter(if holds { *yes } else { *no }, state)),
                 None => {
                     let yes = self.enter_after(*condition, true, *yes, state);
@@ -532,15 +532,15 @@ impl Explorer<'_> {
                     Action::Test { condition: *condition, yes, no }
                 }
             },
-            Node::Assign { moves, next } => {
+            PlanNode::Assign { moves, next } => {
                 let next = self.enter(*next, state);
                 Action::Assign { moves: moves.clone(), next }
             }
-            Node::Again { filter, next, exhausted } => {
+            PlanNode::Again { filter, next, exhausted } => {
                 let (next, exhausted) = (self.enter(*next, &[]), self.enter(*exhausted, &[]));
                 Action::Again { filter: *filter, next, exhausted }
             }
-            Node::Note { filter, next } => Action::Note { filter: *filter, next: self.enter(*next, state) },
+            PlanNode::Note { filter, next } => Action::Note { filter: *filter, next: self.enter(*next, state) },
         };
         self.items[item as usize].action = action;
     }

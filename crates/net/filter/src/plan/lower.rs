@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::values::{Condition, FastMap, Loaded, Sets, Test, Value, ValueId, Values};
-use crate::graph::{Block, BlockIndex, End, Graph, Operand, Operation, Step};
+use crate::graph::{Block, BlockIndex, BlockEnd, Graph, Operand, Operation, Step};
 
 /// Where to go: a node, or an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub(crate) const NO_MATCH: u32 = u32::MAX;
 
 /// A part of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
+pub struct ExpressionPart {
     /// The filter, by its position.
     pub filter: usize,
     /// Bytes of its text.
@@ -35,7 +35,7 @@ pub struct Part {
 
 /// A step of all filters together.
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum PlanNode {
     Test {
         condition: Condition,
         yes: Next,
@@ -64,16 +64,16 @@ pub(crate) struct Lowered {
     pub values: Values,
     pub sets: Sets,
     /// Edges lead to later nodes, except those of [`Node::Again`].
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<PlanNode>,
     /// The part of each node.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ExpressionPart>,
     pub entry: Next,
     pub variables: u32,
 }
 
 /// What several filters decide together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum DecisionMode {
     /// The first filter that matches.
     #[default]
     First,
@@ -86,7 +86,7 @@ const MAX_SIZE: u32 = 48;
 
 /// Lowers graphs, which must be [valid](Graph::check). With a guard, which is the first graph, see
 /// [`Plan::guarded`](super::Plan::guarded).
-pub(crate) fn lower(graphs: &[&Graph], mode: Mode, is_guarded: bool) -> Lowered {
+pub(crate) fn lower(graphs: &[&Graph], mode: DecisionMode, is_guarded: bool) -> Lowered {
     let (values, sets) = (Values::default(), Sets::default());
     // Memory that is not used is not touched.
     let room = graphs.iter().map(|graph| 4 * graph.blocks.len()).sum();
@@ -96,18 +96,18 @@ pub(crate) fn lower(graphs: &[&Graph], mode: Mode, is_guarded: bool) -> Lowered 
     for (filter, graph) in graphs.iter().enumerate() {
         let start = lowered.nodes.len();
         // The place of a test in front of the graph, which is left out if it gains nothing.
-        let gate = Node::Note { filter: filter as u32, next: Next::Reject };
-        lowered.push(gate, Part { filter, text: 0..0 });
+        let gate = PlanNode::Note { filter: filter as u32, next: Next::Reject };
+        lowered.push(gate, ExpressionPart { filter, text: 0..0 });
         let entry = Lowering::new(&mut lowered, graph, filter).run();
         if !is_guarded {
             strengthen(&mut lowered, start);
         }
         let entry = test_all_room(&mut lowered, start, entry);
         let accept = match mode {
-            Mode::First => Next::End(filter as u32),
-            Mode::All => {
-                let note = Node::Note { filter: filter as u32, next: Next::Reject };
-                Next::Node(lowered.push(note, Part { filter, text: 0..0 }))
+            DecisionMode::First => Next::End(filter as u32),
+            DecisionMode::All => {
+                let note = PlanNode::Note { filter: filter as u32, next: Next::Reject };
+                Next::Node(lowered.push(note, ExpressionPart { filter, text: 0..0 }))
             }
         };
         lowered_graphs.push((start..lowered.nodes.len(), entry, accept));
@@ -133,18 +133,18 @@ pub(crate) fn lower(graphs: &[&Graph], mode: Mode, is_guarded: bool) -> Lowered 
     lowered
 }
 
-impl Node {
+impl PlanNode {
     fn edges(&mut self) -> [Option<&mut Next>; 2] {
         match self {
-            Node::Test { yes, no, .. } => [Some(yes), Some(no)],
-            Node::Again { next, exhausted, .. } => [Some(next), Some(exhausted)],
-            Node::Assign { next, .. } | Node::Note { next, .. } => [Some(next), None],
+            PlanNode::Test { yes, no, .. } => [Some(yes), Some(no)],
+            PlanNode::Again { next, exhausted, .. } => [Some(next), Some(exhausted)],
+            PlanNode::Assign { next, .. } | PlanNode::Note { next, .. } => [Some(next), None],
         }
     }
 }
 
 impl Lowered {
-    fn push(&mut self, node: Node, part: Part) -> u32 {
+    fn push(&mut self, node: PlanNode, part: ExpressionPart) -> u32 {
         self.nodes.push(node);
         self.parts.push(part);
         self.nodes.len() as u32 - 1
@@ -209,11 +209,11 @@ fn reads(value: &crate::graph::Value) -> [Option<u16>; 2] {
     }
 }
 
-fn successors(end: &End) -> [Option<BlockIndex>; 2] {
+fn successors(end: &BlockEnd) -> [Option<BlockIndex>; 2] {
     match end {
-        End::Branch { yes, no, .. } => [Some(*yes), Some(*no)],
-        End::Goto(next) | End::Again(next) => [Some(*next), None],
-        End::Accept | End::Reject => [None, None],
+        BlockEnd::Branch { yes, no, .. } => [Some(*yes), Some(*no)],
+        BlockEnd::Goto(next) | BlockEnd::Again(next) => [Some(*next), None],
+        BlockEnd::Accept | BlockEnd::Reject => [None, None],
     }
 }
 
@@ -227,7 +227,7 @@ struct Alive {
 
 impl Alive {
     fn of(graph: &Graph) -> Alive {
-        let has_loop = graph.blocks.iter().any(|block| matches!(block.end, End::Again(_)));
+        let has_loop = graph.blocks.iter().any(|block| matches!(block.end, BlockEnd::Again(_)));
         let mut alive = Alive { registers: Vec::new(), ranges: vec![(0, 0); graph.blocks.len()] };
         let mut now = Vec::new();
         loop {
@@ -263,7 +263,7 @@ impl Alive {
         for next in successors(&block.end).into_iter().flatten() {
             now.extend_from_slice(self.at(next));
         }
-        if let End::Branch { left, right, .. } = &block.end {
+        if let BlockEnd::Branch { left, right, .. } = &block.end {
             for operand in [left, right] {
                 if let Operand::Register(register) = operand {
                     now.push(register.0);
@@ -291,7 +291,7 @@ impl<'a> Lowering<'a> {
             is_reached: Vec::new(),
             variables: FastMap::default(),
             large: FastMap::default(),
-            has_loop: graph.blocks.iter().any(|block| matches!(block.end, End::Again(_))),
+            has_loop: graph.blocks.iter().any(|block| matches!(block.end, BlockEnd::Again(_))),
             entered_from_behind: Vec::new(),
             starts: vec![Next::Reject; count],
         }
@@ -430,7 +430,7 @@ impl<'a> Lowering<'a> {
                     *variables - 1
                 });
                 if let Some(cursor) = &mut cursor {
-                    let assign = Node::Assign { moves: Box::new([(variable, value)]), next: Next::Reject };
+                    let assign = PlanNode::Assign { moves: Box::new([(variable, value)]), next: Next::Reject };
                     let part = self.part(block);
                     let node = self.lowered.push(assign, part);
                     self.set(block, **cursor, Next::Node(node));
@@ -487,8 +487,8 @@ impl<'a> Lowering<'a> {
         self.lowered.values.constant(number)
     }
 
-    fn part(&self, block: usize) -> Part {
-        Part { filter: self.filter, text: self.graph.blocks[block].part.clone() }
+    fn part(&self, block: usize) -> ExpressionPart {
+        ExpressionPart { filter: self.filter, text: self.graph.blocks[block].part.clone() }
     }
 
     fn set(&mut self, block: usize, cursor: Cursor, to: Next) {
@@ -519,7 +519,7 @@ impl<'a> Lowering<'a> {
 
     fn test_node(&mut self, block: usize, cursor: Cursor, condition: Condition) -> u32 {
         let part = self.part(block);
-        let node = self.lowered.push(Node::Test { condition, yes: Next::Reject, no: Next::Reject }, part);
+        let node = self.lowered.push(PlanNode::Test { condition, yes: Next::Reject, no: Next::Reject }, part);
         self.set(block, cursor, Next::Node(node));
         node
     }
@@ -535,13 +535,13 @@ impl<'a> Lowering<'a> {
             return self.set(index, cursor, Next::Fail);
         }
         match block.end {
-            End::Accept => self.set(index, cursor, Next::Accept),
-            End::Reject => self.set(index, cursor, Next::Reject),
-            End::Goto(next) => {
+            BlockEnd::Accept => self.set(index, cursor, Next::Accept),
+            BlockEnd::Reject => self.set(index, cursor, Next::Reject),
+            BlockEnd::Goto(next) => {
                 let next = self.edge(index, next, registers);
                 self.set(index, cursor, next);
             }
-            End::Again(next) => {
+            BlockEnd::Again(next) => {
                 let part = self.part(index);
                 let node = self.again_node(Next::Reject, part);
                 self.set(index, cursor, Next::Node(node));
@@ -550,7 +550,7 @@ impl<'a> Lowering<'a> {
                 self.set(index, Cursor::Yes(node), next);
                 self.swap_loop(node);
             }
-            End::Branch { comparison, left, right, yes, no } => {
+            BlockEnd::Branch { comparison, left, right, yes, no } => {
                 let (left, right) = (self.operand(left, registers), self.operand(right, registers));
                 let lowered = &mut *self.lowered;
                 match lowered.values.compare(&mut lowered.sets, comparison, left, right) {
@@ -570,20 +570,20 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn again_node(&mut self, next: Next, part: Part) -> u32 {
-        self.lowered.push(Node::Again { filter: self.filter as u32, next, exhausted: Next::Reject }, part)
+    fn again_node(&mut self, next: Next, part: ExpressionPart) -> u32 {
+        self.lowered.push(PlanNode::Again { filter: self.filter as u32, next, exhausted: Next::Reject }, part)
     }
 
     /// Only the last node before the start of a loop leads back: first the variables are set, then the round counts.
     fn swap_loop(&mut self, again: u32) {
         let nodes = &mut self.lowered.nodes;
-        let Node::Again { next: Next::Node(assign), .. } = nodes[again as usize] else { return };
-        if let Node::Assign { moves, next } = &nodes[assign as usize]
+        let PlanNode::Again { next: Next::Node(assign), .. } = nodes[again as usize] else { return };
+        if let PlanNode::Assign { moves, next } = &nodes[assign as usize]
             && assign == again + 1
         {
             let (moves, start) = (moves.clone(), *next);
-            nodes[again as usize] = Node::Assign { moves, next: Next::Node(assign) };
-            nodes[assign as usize] = Node::Again { filter: self.filter as u32, next: start, exhausted: Next::Reject };
+            nodes[again as usize] = PlanNode::Assign { moves, next: Next::Node(assign) };
+            nodes[assign as usize] = PlanNode::Again { filter: self.filter as u32, next: start, exhausted: Next::Reject };
         }
     }
 
@@ -606,7 +606,7 @@ impl<'a> Lowering<'a> {
             return next;
         }
         let part = self.part(from);
-        Next::Node(self.lowered.push(Node::Assign { moves: moves.into(), next }, part))
+        Next::Node(self.lowered.push(PlanNode::Assign { moves: moves.into(), next }, part))
     }
 }
 
@@ -671,14 +671,14 @@ fn strengthen(lowered: &mut Lowered, start: usize) {
             _ => Some(Needs::default()),
         };
         let need = match &lowered.nodes[index] {
-            Node::Test { condition, yes, no } => {
+            PlanNode::Test { condition, yes, no } => {
                 let asked = room_asked(lowered, *condition);
                 let mut need = match (at(*yes), at(*no)) {
                     (None, other) | (other, None) => other,
                     (Some(one), Some(other)) => Some(one.common(&other)),
                 };
                 if let (Some((room, asked)), Some(need)) = (asked, &mut need)
-                    && let Node::Test { no: Next::Fail, condition, .. } = &mut lowered.nodes[index]
+                    && let PlanNode::Test { no: Next::Fail, condition, .. } = &mut lowered.nodes[index]
                 {
                     let all = need.require(room, asked);
                     if all > asked {
@@ -687,13 +687,13 @@ fn strengthen(lowered: &mut Lowered, start: usize) {
                 }
                 need
             }
-            Node::Assign { next, .. } | Node::Note { next, .. } => at(*next).map(|need| {
+            PlanNode::Assign { next, .. } | PlanNode::Note { next, .. } => at(*next).map(|need| {
                 let mut fixed = Needs::default();
                 let is_fixed = |room: ValueId| lowered.values.get(room) == Value::Room(None);
                 need.rooms().iter().filter(|(room, _)| is_fixed(*room)).for_each(|&room| fixed.push(room));
                 fixed
             }),
-            Node::Again { .. } => Some(Needs::default()),
+            PlanNode::Again { .. } => Some(Needs::default()),
         };
         needs[index - start] = need;
     }
@@ -707,8 +707,8 @@ const MANY_TESTS: usize = 64;
 /// interrupted. Returns the start.
 fn test_all_room(lowered: &mut Lowered, gate: usize, entry: Next) -> Next {
     let nodes = &lowered.nodes[gate + 1..];
-    let need = |node: &Node| match node {
-        Node::Test { condition, .. } => match room_asked(lowered, *condition)? {
+    let need = |node: &PlanNode| match node {
+        PlanNode::Test { condition, .. } => match room_asked(lowered, *condition)? {
             (room, need) if lowered.values.get(room) == Value::Room(None) => Some(need),
             _ => None,
         },
@@ -721,7 +721,7 @@ fn test_all_room(lowered: &mut Lowered, gate: usize, entry: Next) -> Next {
     }
     let room = lowered.values.intern(Value::Room(None));
     let condition = Condition::Member(room, lowered.sets.interval(most, u32::MAX));
-    lowered.nodes[gate] = Node::Test { condition, yes: entry, no: entry };
+    lowered.nodes[gate] = PlanNode::Test { condition, yes: entry, no: entry };
     Next::Node(gate as u32)
 }
 

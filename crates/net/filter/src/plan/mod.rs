@@ -20,7 +20,7 @@ pub(crate) mod values;
 
 use self::build::{Built, Goal};
 pub(crate) use self::lower::NO_MATCH;
-pub use self::lower::{Mode, Part};
+pub use self::lower::{DecisionMode, ExpressionPart};
 use self::values::{Condition, FastMap, Interval, Value, ValueId, Values};
 use crate::graph::{Graph, MAX_ROUNDS};
 use crate::interpret::{Invalid, PacketView, load};
@@ -40,7 +40,7 @@ pub(crate) enum Step {
     /// Tests whether a value is in a set.
     Member { value: ValueId, set: u32, yes: To, no: To },
     /// Compares two values.
-    Compare { comparison: crate::graph::Comparison, left: ValueId, right: ValueId, yes: To, no: To },
+    Compare { comparison: crate::graph::ComparisonOperator, left: ValueId, right: ValueId, yes: To, no: To },
     /// Tests whether words are in a set of tuples.
     Tuple { tuples: u32, yes: To, no: To },
     /// Sets variables, all at once.
@@ -65,10 +65,10 @@ pub struct Plan {
     pub(crate) sets: Vec<Vec<Interval>>,
     pub(crate) tuples: Vec<Tuples>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<ExpressionPart>,
     pub(crate) entry: To,
     pub(crate) variables: usize,
-    pub(crate) mode: Mode,
+    pub(crate) mode: DecisionMode,
     pub(crate) filters: usize,
     /// Whether a step reads the length on the wire.
     pub(crate) reads_wire_length: bool,
@@ -109,14 +109,14 @@ impl Plan {
     /// # Errors
     /// The graph is not [valid](Graph::check).
     pub fn new(graph: &Graph) -> Result<Plan, PlanError> {
-        Plan::of(&[graph], Mode::First)
+        Plan::of(&[graph], DecisionMode::First)
     }
 
     /// A plan for several filters.
     ///
     /// # Errors
     /// A graph is not [valid](Graph::check), or there are more than [`MAX_FILTERS`].
-    pub fn of(graphs: &[&Graph], mode: Mode) -> Result<Plan, PlanError> {
+    pub fn of(graphs: &[&Graph], mode: DecisionMode) -> Result<Plan, PlanError> {
         Plan::new_with(graphs, mode, false)
     }
 
@@ -127,10 +127,10 @@ impl Plan {
     /// # Errors
     /// As [`Plan::of`].
     pub(crate) fn guarded(graphs: &[&Graph]) -> Result<Plan, PlanError> {
-        Plan::new_with(graphs, Mode::First, true)
+        Plan::new_with(graphs, DecisionMode::First, true)
     }
 
-    fn new_with(graphs: &[&Graph], mode: Mode, is_guarded: bool) -> Result<Plan, PlanError> {
+    fn new_with(graphs: &[&Graph], mode: DecisionMode, is_guarded: bool) -> Result<Plan, PlanError> {
         if graphs.len() > MAX_FILTERS {
             return Err(PlanError::TooMany(graphs.len()));
         }
@@ -163,7 +163,7 @@ impl Plan {
 
     /// Runs the filters on a packet.
     pub fn run(&self, packet: PacketView<'_>) -> Verdict {
-        let mut run = Run { plan: self, packet, variables: vec![0; self.variables] };
+        let mut run = PlanRun { plan: self, packet, variables: vec![0; self.variables] };
         let (mut noted, mut rounds, mut to) = (0, [0; MAX_FILTERS], self.entry);
         loop {
             let step = match to {
@@ -214,13 +214,13 @@ fn contains(set: &[Interval], number: u32) -> bool {
     set.get(at).is_some_and(|&(low, _)| low <= number)
 }
 
-struct Run<'a> {
+struct PlanRun<'a> {
     plan: &'a Plan,
     packet: PacketView<'a>,
     variables: Vec<u32>,
 }
 
-impl Run<'_> {
+impl PlanRun<'_> {
     fn value(&self, value: ValueId) -> u32 {
         match self.plan.values.get(value) {
             Value::Constant(number) => number,
@@ -274,7 +274,7 @@ impl Collector {
         }
     }
 
-    fn collect(mut self, mode: Mode, filters: usize) -> Plan {
+    fn collect(mut self, mode: DecisionMode, filters: usize) -> Plan {
         let mut todo = vec![self.outcome.entry];
         let mut is_reached = vec![false; self.outcome.steps.len()];
         while let Some(goal) = todo.pop() {

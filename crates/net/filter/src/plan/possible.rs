@@ -2,7 +2,7 @@
 
 use super::values::{Interval, Value, ValueId};
 use super::{NO_MATCH, Plan, Step, To};
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 
 /// A number of which some bits are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,19 +66,19 @@ impl Bits {
         }
     }
 
-    fn compare(comparison: Comparison, left: Bits, right: Bits) -> Option<bool> {
+    fn compare(comparison: ComparisonOperator, left: Bits, right: Bits) -> Option<bool> {
         if let (Some(left), Some(right)) = (left.number(), right.number()) {
             return Some(comparison.holds(left, right));
         }
         let ((left_least, left_most), (right_least, right_most)) = (left.range(), right.range());
         match comparison {
-            Comparison::Equal => ((left.value ^ right.value) & left.known & right.known != 0).then_some(false),
-            Comparison::AnyBit if left.value & right.value != 0 => Some(true),
-            Comparison::AnyBit => (left_most & right_most == 0).then_some(false),
-            Comparison::Greater if left_least > right_most => Some(true),
-            Comparison::Greater => (left_most <= right_least).then_some(false),
-            Comparison::GreaterOrEqual if left_least >= right_most => Some(true),
-            Comparison::GreaterOrEqual => (left_most < right_least).then_some(false),
+            ComparisonOperator::Equal => ((left.value ^ right.value) & left.known & right.known != 0).then_some(false),
+            ComparisonOperator::AnyBit if left.value & right.value != 0 => Some(true),
+            ComparisonOperator::AnyBit => (left_most & right_most == 0).then_some(false),
+            ComparisonOperator::Greater if left_least > right_most => Some(true),
+            ComparisonOperator::Greater => (left_most <= right_least).then_some(false),
+            ComparisonOperator::GreaterOrEqual if left_least >= right_most => Some(true),
+            ComparisonOperator::GreaterOrEqual => (left_most < right_least).then_some(false),
         }
     }
 }

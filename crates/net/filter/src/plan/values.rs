@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::graph::{Comparison, Operation, Width};
+use crate::graph::{ComparisonOperator, Operation, Width};
 
 /// A hash for small keys that no stranger chooses for long: a filter's text is bounded, and so are its collisions.
 #[derive(Default)]
@@ -110,7 +110,7 @@ pub(crate) enum Condition {
     /// The value is in the set.
     Member(ValueId, SetId),
     /// The values compare so.
-    Compare(Comparison, ValueId, ValueId),
+    Compare(ComparisonOperator, ValueId, ValueId),
     /// The words are in the set of tuples.
     Tuple(TupleId),
 }
@@ -295,23 +295,23 @@ impl Values {
     }
 
     /// A comparison of two values.
-    pub(crate) fn compare(&mut self, sets: &mut Sets, comparison: Comparison, left: ValueId, right: ValueId) -> Test {
+    pub(crate) fn compare(&mut self, sets: &mut Sets, comparison: ComparisonOperator, left: ValueId, right: ValueId) -> Test {
         match (self.number(left), self.number(right)) {
             (Some(first), Some(second)) => Test::Always(comparison.holds(first, second)),
             (Some(first), None) => match comparison {
-                Comparison::Equal | Comparison::AnyBit => self.compare_with(sets, comparison, right, first),
-                Comparison::Greater => self.compare_with(sets, Comparison::GreaterOrEqual, right, first).negated(),
-                Comparison::GreaterOrEqual => self.compare_with(sets, Comparison::Greater, right, first).negated(),
+                ComparisonOperator::Equal | ComparisonOperator::AnyBit => self.compare_with(sets, comparison, right, first),
+                ComparisonOperator::Greater => self.compare_with(sets, ComparisonOperator::GreaterOrEqual, right, first).negated(),
+                ComparisonOperator::GreaterOrEqual => self.compare_with(sets, ComparisonOperator::Greater, right, first).negated(),
             },
             (None, Some(second)) => self.compare_with(sets, comparison, left, second),
             (None, None) if left == right => match comparison {
-                Comparison::Equal | Comparison::GreaterOrEqual => Test::Always(true),
-                Comparison::Greater => Test::Always(false),
-                Comparison::AnyBit => self.compare_with(sets, Comparison::AnyBit, left, u32::MAX),
+                ComparisonOperator::Equal | ComparisonOperator::GreaterOrEqual => Test::Always(true),
+                ComparisonOperator::Greater => Test::Always(false),
+                ComparisonOperator::AnyBit => self.compare_with(sets, ComparisonOperator::AnyBit, left, u32::MAX),
             },
             (None, None) => {
                 let (left, right) = match comparison {
-                    Comparison::Equal | Comparison::AnyBit => (left.min(right), left.max(right)),
+                    ComparisonOperator::Equal | ComparisonOperator::AnyBit => (left.min(right), left.max(right)),
                     _ => (left, right),
                 };
                 Test::If { condition: Condition::Compare(comparison, left, right), expected: true }
@@ -319,15 +319,15 @@ impl Values {
         }
     }
 
-    fn compare_with(&mut self, sets: &mut Sets, comparison: Comparison, value: ValueId, number: u32) -> Test {
+    fn compare_with(&mut self, sets: &mut Sets, comparison: ComparisonOperator, value: ValueId, number: u32) -> Test {
         match comparison {
-            Comparison::Equal => self.equal(sets, value, number),
-            Comparison::Greater => match number.checked_add(1) {
+            ComparisonOperator::Equal => self.equal(sets, value, number),
+            ComparisonOperator::Greater => match number.checked_add(1) {
                 Some(low) => self.between(sets, value, low, u32::MAX),
                 None => Test::Always(false),
             },
-            Comparison::GreaterOrEqual => self.between(sets, value, number, u32::MAX),
-            Comparison::AnyBit => {
+            ComparisonOperator::GreaterOrEqual => self.between(sets, value, number, u32::MAX),
+            ComparisonOperator::AnyBit => {
                 let all = bits_up_to(self.max(value));
                 let (tested, unseen) = (number & all, all & !number);
                 if tested == 0 {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use bellows_filter::graph::{Block, Comparison, End, Graph, Operand, Operation, Register, Step, Value, Width};
+use bellows_filter::graph::{Block, ComparisonOperator, BlockEnd, Graph, Operand, Operation, Register, Step, Value, Width};
 
 const A: Register = Register(0);
 const X: Register = Register(1);
@@ -60,7 +60,7 @@ pub fn graph(text: &str) -> Graph {
             5 | 6 => Some(end(at, instruction, &index_of, accept, reject)),
             _ => {
                 steps.extend(steps_of(instruction));
-                starts[at + 1].then(|| End::Goto(index_of[at + 1]))
+                starts[at + 1].then(|| BlockEnd::Goto(index_of[at + 1]))
             }
         };
         if let Some(end) = end {
@@ -68,7 +68,7 @@ pub fn graph(text: &str) -> Graph {
             first = at + 1;
         }
     }
-    for end in [End::Accept, End::Reject] {
+    for end in [BlockEnd::Accept, BlockEnd::Reject] {
         blocks.push(Block { steps: Vec::new(), end, part: count..count });
     }
     Graph { blocks, registers: REGISTERS }
@@ -94,11 +94,11 @@ fn source(code: u32, number: u32) -> Operand {
     if code & 8 == 0 { Operand::Constant(number) } else { Operand::Register(X) }
 }
 
-fn end(at: usize, instruction: &Instruction, index_of: &[usize], accept: usize, reject: usize) -> End {
+fn end(at: usize, instruction: &Instruction, index_of: &[usize], accept: usize, reject: usize) -> BlockEnd {
     let Instruction { code, number, .. } = *instruction;
     if code & 7 == 6 {
-        let is_zero = |left| End::Branch {
-            comparison: Comparison::Equal,
+        let is_zero = |left| BlockEnd::Branch {
+            comparison: ComparisonOperator::Equal,
             left,
             right: Operand::Constant(0),
             yes: reject,
@@ -106,22 +106,22 @@ fn end(at: usize, instruction: &Instruction, index_of: &[usize], accept: usize, 
         };
         return match code & 0x18 {
             0x10 => is_zero(Operand::Register(A)),
-            _ if number == 0 => End::Goto(reject),
-            _ => End::Goto(accept),
+            _ if number == 0 => BlockEnd::Goto(reject),
+            _ => BlockEnd::Goto(accept),
         };
     }
     let [yes, no] = [0, 1].map(|which| targets(at, instruction).nth(which).map_or(reject, |target| index_of[target]));
     if code == 5 {
-        return if yes <= index_of[at] { End::Again(yes) } else { End::Goto(yes) };
+        return if yes <= index_of[at] { BlockEnd::Again(yes) } else { BlockEnd::Goto(yes) };
     }
     let comparison = match code & 0xf0 {
-        0x10 => Comparison::Equal,
-        0x20 => Comparison::Greater,
-        0x30 => Comparison::GreaterOrEqual,
-        0x40 => Comparison::AnyBit,
+        0x10 => ComparisonOperator::Equal,
+        0x20 => ComparisonOperator::Greater,
+        0x30 => ComparisonOperator::GreaterOrEqual,
+        0x40 => ComparisonOperator::AnyBit,
         other => panic!("unknown jump {other:#x}"),
     };
-    End::Branch { comparison, left: Operand::Register(A), right: source(code, number), yes, no }
+    BlockEnd::Branch { comparison, left: Operand::Register(A), right: source(code, number), yes, no }
 }
 
 fn steps_of(instruction: &Instruction) -> Vec<Step> {

@@ -42,7 +42,7 @@ pub(super) enum Newcomer {
 
 /// The neighbours on the link of an interface.
 #[derive(Debug, Default)]
-struct Link {
+struct InterfaceLink {
     count: usize,
     /// Those that have told where they are, by their stations, in the order in which they came.
     told: HashMap<MacAddr, BTreeMap<u64, IpAddr>>,
@@ -53,7 +53,7 @@ struct Link {
     stuck_until: u64,
 }
 
-impl Link {
+impl InterfaceLink {
     /// Changes the addresses that a station has told.
     fn change_told(&mut self, mac: MacAddr, change: impl FnOnce(&mut BTreeMap<u64, IpAddr>)) {
         let told = self.told.entry(mac).or_default();
@@ -77,7 +77,7 @@ pub(super) struct Room {
     pub(super) all: usize,
     pub(super) incomplete: usize,
     /// By the number of the interface.
-    links: Vec<Link>,
+    links: Vec<InterfaceLink>,
     /// Those that are asked for, by the interface that the packets came from, in the order in which they came.
     asked: Vec<BTreeMap<u64, NeighbourKey>>,
 }

@@ -441,7 +441,7 @@ proptest! {
             for state in STATES {
                 prop_assert_eq!(in_state(state).count(), neighbours.in_state(state), "{:?}", state);
             }
-            let mut counts = vec![Counts::default(); neighbours.outline.all_counts().len()];
+            let mut counts = vec![HashCounts::default(); neighbours.outline.all_counts().len()];
             for (&key, entry) in &neighbours.entries {
                 let place = &mut counts[neighbours.outline.place(key)];
                 place.all += 1;

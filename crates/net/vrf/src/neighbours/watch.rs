@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use super::{Entry, NeighbourKey, NeighbourState, Neighbours};
+use super::{NeighbourEntry, NeighbourKey, NeighbourState, Neighbours};
 
 /// The time for which an answer of a watched neighbour holds, and between two questions to one that does not answer,
 /// nanoseconds.
@@ -60,7 +60,7 @@ impl Neighbours {
         match self.entries.get(&key).copied() {
             None => self.ask_soon(key, now),
             // Its answer may be older than that of a watched one gets.
-            Some(Entry { state: NeighbourState::Reachable, mac, deadline, .. }) => {
+            Some(NeighbourEntry { state: NeighbourState::Reachable, mac, deadline, .. }) => {
                 let deadline = deadline.min(self.turn(now));
                 self.put(key, NeighbourState::Reachable, mac, 0, deadline);
             }

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use bellows_fib::Path;
 
 use super::VrfChanges;
-use crate::adjacency::{Kind, special};
+use crate::adjacency::{AdjacencyKind, special};
 use crate::route::{Action, NextHop};
 
 /// Where a route leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RouteTarget {
     /// Nowhere.
     NoRoute,
     /// Packets are dropped without an answer.
@@ -44,44 +44,44 @@ pub struct Way {
     /// The index of the adjacency.
     pub adjacency: u32,
     /// Whether the next router's link-layer address is known.
-    pub kind: Kind,
+    pub kind: AdjacencyKind,
     /// False if the neighbour does not answer, so that flows take the other ways.
     pub is_in_use: bool,
 }
 
-impl Target {
+impl RouteTarget {
     /// The word in front of the prefix, as `ip route` writes it, for routes that forward nothing.
     pub fn word(&self) -> Option<&'static str> {
         match self {
-            Target::NoRoute => Some("throw"),
-            Target::Blackhole => Some("blackhole"),
-            Target::Unreachable => Some("unreachable"),
-            Target::Prohibit => Some("prohibit"),
-            Target::Local => Some("local"),
-            Target::Multicast => Some("multicast"),
-            Target::Martian => Some("martian"),
-            Target::Forward(_) => None,
+            RouteTarget::NoRoute => Some("throw"),
+            RouteTarget::Blackhole => Some("blackhole"),
+            RouteTarget::Unreachable => Some("unreachable"),
+            RouteTarget::Prohibit => Some("prohibit"),
+            RouteTarget::Local => Some("local"),
+            RouteTarget::Multicast => Some("multicast"),
+            RouteTarget::Martian => Some("martian"),
+            RouteTarget::Forward(_) => None,
         }
     }
 }
 
 impl VrfChanges<'_> {
     /// Where a route with this number leads.
-    pub fn target(&self, next: u32) -> Target {
+    pub fn target(&self, next: u32) -> RouteTarget {
         match next {
-            special::BLACKHOLE => Target::Blackhole,
-            special::UNREACHABLE => Target::Unreachable,
-            special::PROHIBIT => Target::Prohibit,
-            special::LOCAL => Target::Local,
-            special::MULTICAST => Target::Multicast,
-            special::MARTIAN => Target::Martian,
+            special::BLACKHOLE => RouteTarget::Blackhole,
+            special::UNREACHABLE => RouteTarget::Unreachable,
+            special::PROHIBIT => RouteTarget::Prohibit,
+            special::LOCAL => RouteTarget::Local,
+            special::MULTICAST => RouteTarget::Multicast,
+            special::MARTIAN => RouteTarget::Martian,
             next => {
                 let paths = self.ways(next);
                 let is_out = |path: &Path| self.groups.is_out_of_use(path.next);
                 let of_link = |number| self.vrf.interface(number).map_or(0, |interface| interface.mtu);
                 let has_none = paths.iter().all(is_out);
                 let ways = paths.into_iter().filter_map(|path| {
-                    let adjacency = self.vrf.adjacencies.get(path.next).filter(|it| it.kind != Kind::Unused)?;
+                    let adjacency = self.vrf.adjacencies.get(path.next).filter(|it| it.kind != AdjacencyKind::Unused)?;
                     Some(Way {
                         interface: adjacency.interface,
                         gateway: adjacency.next_hop,
@@ -93,7 +93,7 @@ impl VrfChanges<'_> {
                     })
                 });
                 let ways: Vec<Way> = ways.collect();
-                if ways.is_empty() { Target::NoRoute } else { Target::Forward(ways) }
+                if ways.is_empty() { RouteTarget::NoRoute } else { RouteTarget::Forward(ways) }
             }
         }
     }
@@ -102,17 +102,17 @@ impl VrfChanges<'_> {
     /// no configuration can say.
     pub fn action(&self, next: u32) -> Option<Action> {
         match self.target(next) {
-            Target::Blackhole => Some(Action::Blackhole),
-            Target::Unreachable => Some(Action::Unreachable),
-            Target::Prohibit => Some(Action::Prohibit),
-            Target::Forward(ways) => {
+            RouteTarget::Blackhole => Some(Action::Blackhole),
+            RouteTarget::Unreachable => Some(Action::Unreachable),
+            RouteTarget::Prohibit => Some(Action::Prohibit),
+            RouteTarget::Forward(ways) => {
                 let mut hops: Vec<NextHop> = ways.iter().map(|way| self.hop(way)).collect();
                 hops.sort_unstable_by(|one, other| {
                     (&one.interface, one.gateway).cmp(&(&other.interface, other.gateway))
                 });
                 Some(Action::Forward(hops))
             }
-            Target::NoRoute | Target::Local | Target::Multicast | Target::Martian => None,
+            RouteTarget::NoRoute | RouteTarget::Local | RouteTarget::Multicast | RouteTarget::Martian => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 
 use bellows_fib::{Address, Path, Prefix, Rib, Route, Size};
 
-use super::{Target, VrfChanges};
+use super::{RouteTarget, VrfChanges};
 use crate::family::IpFamily;
 use crate::origin::{Origin, RouteKey};
 use crate::route::IpPrefix;
@@ -96,7 +96,7 @@ impl VrfChanges<'_> {
             *known.entry(next).or_insert_with(|| match (filter.interface, filter.via) {
                 (None, None) => true,
                 (interface, via) => match self.target(next) {
-                    Target::Forward(ways) => ways.iter().any(|way| {
+                    RouteTarget::Forward(ways) => ways.iter().any(|way| {
                         interface.is_none_or(|number| number == way.interface)
                             && via.is_none_or(|via| way.gateway == Some(via))
                     }),

@@ -6,7 +6,7 @@ use bellows_fib::{Path, Route};
 use bellows_wire::MacAddr;
 
 use super::{NextHops, VrfChanges, VrfError, is_link_local};
-use crate::adjacency::{Adjacency, Kind, special};
+use crate::adjacency::{Adjacency, AdjacencyKind, special};
 use crate::family::IpFamily;
 use crate::interface::{Interface, broadcast, subnet_router};
 use crate::neighbours::NeighbourKey;
@@ -90,7 +90,7 @@ impl VrfChanges<'_> {
             let is_of_interface = self.next_hops.gleans.contains(&next);
             // A known neighbour keeps its own, to which a route of its own leads.
             let is_kept = adjacency.next_hop.map_or(is_of_interface, |next_hop| {
-                adjacency.kind == Kind::Complete && self.next_hops.own((adjacency.interface, next_hop)) == Some(next)
+                adjacency.kind == AdjacencyKind::Complete && self.next_hops.own((adjacency.interface, next_hop)) == Some(next)
             });
             if !is_kept {
                 match adjacency.next_hop {
@@ -274,7 +274,7 @@ impl VrfChanges<'_> {
     fn device_route(&self, address: IpAddr, wanted: Option<u16>) -> Option<u16> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let leads_to = |path: Path| {
-            let adjacency = self.vrf.adjacencies.get(path.next).filter(|it| it.kind == Kind::Glean)?;
+            let adjacency = self.vrf.adjacencies.get(path.next).filter(|it| it.kind == AdjacencyKind::Glean)?;
             wanted.is_none_or(|wanted| wanted == adjacency.interface).then_some(adjacency.interface)
         };
         let prefixes = (0..=bits).rev().filter_map(|length| IpPrefix::of(address, length));
@@ -312,7 +312,7 @@ impl VrfChanges<'_> {
         let interface = self.vrf.interface(number).ok_or_else(|| VrfError::NoInterface(number.to_string()))?;
         // Somebody may know its Ethernet address already.
         let own = self.next_hops.own(key);
-        let known = own.and_then(|own| self.vrf.adjacencies.get(own)).filter(|own| own.kind == Kind::Complete);
+        let known = own.and_then(|own| self.vrf.adjacencies.get(own)).filter(|own| own.kind == AdjacencyKind::Complete);
         let mac = known.and_then(|known| known.header.first_chunk::<6>().map(|mac| MacAddr(*mac)));
         let index = self.vrf.adjacencies.add(&adjacency(interface, key, variant, mac))?;
         self.next_hops.set(key, variant, index);

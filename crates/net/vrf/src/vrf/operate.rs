@@ -3,7 +3,7 @@
 use bellows_fib::Route;
 
 use super::{IfExists, VrfChanges, VrfError};
-use crate::adjacency::Kind;
+use crate::adjacency::AdjacencyKind;
 use crate::command::RouteCommand;
 use crate::origin::{Origin, RouteKey};
 use crate::route::{Action, IpPrefix, NextHop, RoutePattern, RouteSpec};
@@ -27,15 +27,15 @@ struct Before {
 }
 
 /// Commands that take effect together, or not at all.
-pub struct Batch<'c, 'v> {
+pub struct CommandBatch<'c, 'v> {
     changes: &'c mut VrfChanges<'v>,
     undo: Vec<Before>,
 }
 
 impl<'v> VrfChanges<'v> {
     /// Begins commands that take effect together.
-    pub fn batch(&mut self) -> Batch<'_, 'v> {
-        Batch { changes: self, undo: Vec::new() }
+    pub fn batch(&mut self) -> CommandBatch<'_, 'v> {
+        CommandBatch { changes: self, undo: Vec::new() }
     }
 
     /// Enters a route that comes from somewhere.
@@ -93,7 +93,7 @@ impl<'v> VrfChanges<'v> {
         let index = self.next_hops.own((number, address));
         let known = index.and_then(|index| self.vrf.adjacencies.get(index));
         if let (Some(next), Some(adjacency)) = (index, known)
-            && adjacency.kind == Kind::Complete
+            && adjacency.kind == AdjacencyKind::Complete
         {
             self.enter(key.0, Route { metric: 0, next }, Origin::Neighbour);
         }
@@ -130,7 +130,7 @@ pub(super) fn check_prefix(prefix: IpPrefix) -> Result<(), VrfError> {
     prefix.reserved().map_or(Ok(()), |block| Err(VrfError::Reserved(prefix, block)))
 }
 
-impl Batch<'_, '_> {
+impl CommandBatch<'_, '_> {
     /// Carries out a command, which takes effect with the others.
     ///
     /// # Errors

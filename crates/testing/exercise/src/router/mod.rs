@@ -22,7 +22,7 @@ use bellows_wire::{IpPair, IpProtocol, Sum};
 pub use judge::Datagram;
 use judge::{may_be_answered, may_be_forwarded};
 
-pub use networks::{ALL_KEYS, MACS, Network, PLAIN, PORTS};
+pub use networks::{ALL_KEYS, MACS, RouterNetwork, PLAIN, PORTS};
 
 /// Writes the right checksums of an IPv4 header, and of an ICMP or ICMPv6 message behind it or behind an IPv6 header.
 /// Packets with wrong ones end at the first check.
@@ -66,7 +66,7 @@ const PATIENCE: u64 = 5;
 
 /// A router and its time.
 pub struct Router {
-    network: &'static Network,
+    network: &'static RouterNetwork,
     rig: Rig,
     seconds: u64,
 }
@@ -85,7 +85,7 @@ impl Router {
     ///
     /// # Panics
     /// If the network is wrong.
-    pub fn of(network: &'static Network) -> Router {
+    pub fn of(network: &'static RouterNetwork) -> Router {
         let loaded = load_str(network.text, "router.toml", Path::new("."), &registry(), &Overrides::default());
         let loaded = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false))).network;
         let rig = Rig::around(loaded, &["from-left", "from-right"], &["to-left", "to-right"], Settings::default());
@@ -140,7 +140,7 @@ impl Router {
     }
 }
 
-impl Network {
+impl RouterNetwork {
     /// Whether a frame without tags that arrives at a port is a packet that may be forwarded.
     ///
     /// # Errors

@@ -12,9 +12,9 @@ pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
 /// A network with a router, whose ports lead from `from-left` and `from-right` and to `to-left` and `to-right`, and what is
 /// known of it.
-pub struct Network {
+pub struct RouterNetwork {
     pub(super) text: &'static str,
-    pub(super) interfaces: &'static [Interface],
+    pub(super) interfaces: &'static [TestedInterface],
     /// Its IP addresses, and the broadcast addresses of its links.
     pub(super) own: &'static [&'static str],
     pub(super) broadcasts: &'static [Ipv4Addr],
@@ -23,7 +23,7 @@ pub struct Network {
 }
 
 /// An interface of a router.
-pub(super) struct Interface {
+pub(super) struct TestedInterface {
     port: usize,
     /// Its tags, each a type and a VLAN.
     tags: &'static [(u16, u16)],
@@ -45,7 +45,7 @@ fn tags_of(frame: &[u8]) -> (Vec<(u16, u16)>, &[u8]) {
     (tags, rest)
 }
 
-impl Network {
+impl RouterNetwork {
     /// The interface that a frame arrives at, and the frame without its tags.
     pub(super) fn arrived(&self, port: usize, frame: &[u8]) -> Option<(usize, Vec<u8>)> {
         let (addresses, _) = frame.split_at_checked(12)?;
@@ -56,7 +56,7 @@ impl Network {
             tags.remove(0);
         }
         let interfaces = self.interfaces.iter().enumerate();
-        let is_of = |(_, it): &(usize, &Interface)| it.port == port && tags.starts_with(it.tags);
+        let is_of = |(_, it): &(usize, &TestedInterface)| it.port == port && tags.starts_with(it.tags);
         let (number, found) = interfaces.filter(is_of).max_by_key(|(_, it)| it.tags.len())?;
         let removed = all - tags.len() + found.tags.len();
         Some((number, [addresses, &frame[12 + 4 * removed..]].concat()))
@@ -79,7 +79,7 @@ impl Network {
 }
 
 /// A router with a route to every address, so that only checks keep a packet from leaving.
-pub const PLAIN: Network = Network {
+pub const PLAIN: RouterNetwork = RouterNetwork {
     text: r#"
 links = [
   "from-left.output -> router.left",
@@ -115,8 +115,8 @@ addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
 neighbours = { "198.51.100.2" = "04:00:00:00:00:02", "2001:db8:2::2" = "04:00:00:00:00:02" }
 "#,
     interfaces: &[
-        Interface { port: 0, tags: &[], mac: MACS[0], mtu: 1500 },
-        Interface { port: 1, tags: &[], mac: MACS[1], mtu: 1400 },
+        TestedInterface { port: 0, tags: &[], mac: MACS[0], mtu: 1500 },
+        TestedInterface { port: 1, tags: &[], mac: MACS[1], mtu: 1400 },
     ],
     own: &["192.0.2.1", "198.51.100.1", "2001:db8:1::1", "2001:db8:2::1"],
     broadcasts: &[Ipv4Addr::new(192, 0, 2, 255), Ipv4Addr::new(198, 51, 100, 255)],
@@ -125,7 +125,7 @@ neighbours = { "198.51.100.2" = "04:00:00:00:00:02", "2001:db8:2::2" = "04:00:00
 
 /// A router with everything that its keys can ask for, but devices of the host, which need root: VLANs, several ways of a
 /// route, IPv4 by next hops of IPv6, checks of sources, rules, router advertisements, and a service.
-pub const ALL_KEYS: Network = Network {
+pub const ALL_KEYS: RouterNetwork = RouterNetwork {
     text: r#"
 links = [
   "from-left.output -> router.left",
@@ -196,10 +196,10 @@ addresses = ["10.6.0.1/16", "10.7.0.1/24", "2001:db8:6::1/64"]
 neighbours = { "10.6.0.2" = "04:00:00:00:00:04", "2001:db8:6::2" = "04:00:00:00:00:04" }
 "#,
     interfaces: &[
-        Interface { port: 0, tags: &[], mac: MACS[0], mtu: 1500 },
-        Interface { port: 1, tags: &[], mac: MACS[1], mtu: 1400 },
-        Interface { port: 0, tags: &[(0x8100, 5)], mac: [2, 0, 0, 0, 0, 3], mtu: 1500 },
-        Interface { port: 1, tags: &[(0x88a8, 6), (0x8100, 7)], mac: [2, 0, 0, 0, 0, 4], mtu: 1300 },
+        TestedInterface { port: 0, tags: &[], mac: MACS[0], mtu: 1500 },
+        TestedInterface { port: 1, tags: &[], mac: MACS[1], mtu: 1400 },
+        TestedInterface { port: 0, tags: &[(0x8100, 5)], mac: [2, 0, 0, 0, 0, 3], mtu: 1500 },
+        TestedInterface { port: 1, tags: &[(0x88a8, 6), (0x8100, 7)], mac: [2, 0, 0, 0, 0, 4], mtu: 1300 },
     ],
     own: &[
         "192.0.2.1",

@@ -22,7 +22,7 @@ pub(super) fn are_kept(came: &[u8], left: &[u8], is_own: impl Fn(Ipv4Addr) -> bo
         let expected = match before[0] {
             7 if length < 3 || before[2] < 4 => None,
             68 if length < 4 || before[2] < 5 => None,
-            7 => entered(before, after, &[Entry::Own], &is_own),
+            7 => entered(before, after, &[AddressEntry::Own], &is_own),
             68 => stamped(before, after, &is_own),
             _ => Some(before.to_vec()),
         };
@@ -36,14 +36,14 @@ pub(super) fn are_kept(came: &[u8], left: &[u8], is_own: impl Fn(Ipv4Addr) -> bo
 
 /// What is entered: an address of the router, or anything, which is a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Entry {
+enum AddressEntry {
     Own,
     Time,
 }
 
 /// The option with entries behind the others; their values are those that were found. `None` if there is room for a part of
 /// them alone, or if an address is not the router's.
-fn entered(before: &[u8], after: &[u8], entries: &[Entry], is_own: impl Fn(Ipv4Addr) -> bool) -> Option<Vec<u8>> {
+fn entered(before: &[u8], after: &[u8], entries: &[AddressEntry], is_own: impl Fn(Ipv4Addr) -> bool) -> Option<Vec<u8>> {
     let mut option = before.to_vec();
     let start = usize::from(before[2]) - 1;
     if start >= before.len() {
@@ -52,7 +52,7 @@ fn entered(before: &[u8], after: &[u8], entries: &[Entry], is_own: impl Fn(Ipv4A
     for (number, entry) in entries.iter().enumerate() {
         let range = start + 4 * number..start + 4 * number + 4;
         let found: [u8; 4] = after.get(range.clone())?.try_into().ok()?;
-        if *entry == Entry::Own && !is_own(found.into()) {
+        if *entry == AddressEntry::Own && !is_own(found.into()) {
             return None;
         }
         option[range].copy_from_slice(&found);
@@ -71,13 +71,13 @@ fn stamped(before: &[u8], after: &[u8], is_own: impl Fn(Ipv4Addr) -> bool) -> Op
             option[3] = option[3].checked_add(16)?;
             Some(option)
         }
-        0 => entered(before, after, &[Entry::Time], is_own),
-        1 => entered(before, after, &[Entry::Own, Entry::Time], is_own),
+        0 => entered(before, after, &[AddressEntry::Time], is_own),
+        1 => entered(before, after, &[AddressEntry::Own, AddressEntry::Time], is_own),
         3 if !is_full => {
             let listed: [u8; 4] = before.get(next - 1..next + 3)?.try_into().ok()?;
             before.get(next + 6)?;
             if is_own(listed.into()) {
-                entered(before, after, &[Entry::Own, Entry::Time], is_own)
+                entered(before, after, &[AddressEntry::Own, AddressEntry::Time], is_own)
             } else {
                 Some(before.to_vec())
             }

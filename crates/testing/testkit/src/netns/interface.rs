@@ -9,21 +9,21 @@ use super::{Host, run};
 
 /// An interface of a host.
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct HostInterface {
     host: Host,
     name: String,
 }
 
-impl fmt::Display for Interface {
+impl fmt::Display for HostInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {}", self.name, self.host.namespace())
     }
 }
 
-impl Interface {
+impl HostInterface {
     /// Names an interface, which need not exist.
-    pub fn new(host: &Host, name: &str) -> Interface {
-        Interface { host: host.clone(), name: name.to_owned() }
+    pub fn new(host: &Host, name: &str) -> HostInterface {
+        HostInterface { host: host.clone(), name: name.to_owned() }
     }
 
     /// Whether it exists.

@@ -250,7 +250,7 @@ impl Host {
 
 /// An end of a cable: a veth interface.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct CableEnd {
     /// Where it is.
     pub host: Host,
     /// Its name.
@@ -265,10 +265,10 @@ pub struct End {
     pub max_queues: usize,
 }
 
-impl End {
+impl CableEnd {
     /// An end with one queue, and without addresses.
-    pub fn new(host: &Host, name: &str, mac: &str) -> End {
-        End {
+    pub fn new(host: &Host, name: &str, mac: &str) -> CableEnd {
+        CableEnd {
             host: host.clone(),
             name: name.to_owned(),
             mac: mac.to_owned(),
@@ -279,29 +279,29 @@ impl End {
     }
 
     /// Adds an address with its prefix length.
-    pub fn address(mut self, address: &str) -> End {
+    pub fn address(mut self, address: &str) -> CableEnd {
         self.addresses.push(address.to_owned());
         self
     }
 
     /// Has so many queues, and may get more up to a maximum.
-    pub fn queues(mut self, queues: usize, max: usize) -> End {
+    pub fn queues(mut self, queues: usize, max: usize) -> CableEnd {
         (self.queues, self.max_queues) = (queues, max);
         self
     }
 
     /// The interface of this end.
-    pub fn interface(&self) -> interface::Interface {
-        interface::Interface::new(&self.host, &self.name)
+    pub fn interface(&self) -> interface::HostInterface {
+        interface::HostInterface::new(&self.host, &self.name)
     }
 
     fn words(&self) -> String {
-        let End { name, mac, max_queues, .. } = self;
+        let CableEnd { name, mac, max_queues, .. } = self;
         format!("name {name} address {mac} numrxqueues {max_queues} numtxqueues {max_queues}")
     }
 
     fn set_up(&self, mtu: usize) {
-        let End { host, name, queues, .. } = self;
+        let CableEnd { host, name, queues, .. } = self;
         if self.max_queues > 1 {
             // Exits with an error if the number is already right.
             let _ = run(host.namespace(), &format!("ethtool -L {name} rx {queues} tx {queues}"));
@@ -315,7 +315,7 @@ impl End {
 }
 
 /// Connects two ends, which may be in different hosts, with a veth pair, and waits until it works.
-pub fn connect(ends: [&End; 2], mtu: usize) {
+pub fn connect(ends: [&CableEnd; 2], mtu: usize) {
     let [one, other] = ends;
     let peer = format!("peer {} netns {}", other.words(), other.host.namespace());
     one.host.run(&format!("ip link add {} type veth {peer}", one.words()));
@@ -327,6 +327,6 @@ pub fn connect(ends: [&End; 2], mtu: usize) {
 }
 
 /// Removes a cable: both ends.
-pub fn disconnect(end: &End) {
+pub fn disconnect(end: &CableEnd) {
     end.host.run(&format!("ip link delete {}", end.name));
 }

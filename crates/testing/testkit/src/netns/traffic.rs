@@ -75,7 +75,7 @@ impl Servers {
 
 /// The direction of a stream between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum StreamDirection {
     /// To the server.
     There,
     /// From the server.
@@ -84,8 +84,8 @@ pub enum Direction {
 
 /// Runs `iperf3` over TCP, and returns what arrived in bits per second. The test fails if nothing does.
 #[track_caller]
-pub fn tcp(client: &Host, server: &str, time: Duration, direction: Direction) -> f64 {
-    let reverse = if direction == Direction::Back { " --reverse" } else { "" };
+pub fn tcp(client: &Host, server: &str, time: Duration, direction: StreamDirection) -> f64 {
+    let reverse = if direction == StreamDirection::Back { " --reverse" } else { "" };
     let report = iperf(client, &format!("--client {server} --time {}{reverse}", time.as_secs()));
     let rate = number(&report["end"]["sum_received"]["bits_per_second"], &report);
     assert!(rate > 0.0, "nothing came: {report:#}");

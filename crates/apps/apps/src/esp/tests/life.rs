@@ -7,7 +7,7 @@ use bellows_engine::Status;
 
 use super::*;
 use crate::esp::SECOND;
-use crate::esp::requests::Shared;
+use crate::esp::requests::EspShared;
 use crate::event_log::EventLog;
 
 /// The state of the pair `a`.
@@ -343,7 +343,7 @@ fn reloads_that_would_break_a_pair_are_refused_and_change_nothing() {
 }
 
 /// Has an app carry out a request, while its rig breathes: a quarter of a second for each millisecond.
-fn ask(rig: &mut Rig, shared: &Arc<Shared>, time: &mut u64, request: &Value) -> Result<Value, String> {
+fn ask(rig: &mut Rig, shared: &Arc<EspShared>, time: &mut u64, request: &Value) -> Result<Value, String> {
     let mut talk = Arc::clone(shared).converse().unwrap();
     let request = request.clone();
     let asking = std::thread::spawn(move || talk.answer(request).map_err(|error| error.message));

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::esp::config::{Direction, Limits};
 use crate::esp::keyring::{Keyring, NewKeys, Plans};
-use crate::esp::plan::Plan;
+use crate::esp::plan::AssociationPlan;
 use crate::esp::register::{Places, own};
 
 /// The keys of a test, and the SPI of each.
@@ -184,7 +184,7 @@ impl World {
         self.keyring.as_mut().unwrap()
     }
 
-    fn plan(&self, key: usize, way: Way, hard: Option<u64>, window: u32) -> Plan {
+    fn plan(&self, key: usize, way: Way, hard: Option<u64>, window: u32) -> AssociationPlan {
         let direction = Direction {
             spi: spi(key).get(),
             algorithm: crate::esp::config::Algorithm::Aes128Gcm,
@@ -196,7 +196,7 @@ impl World {
             soft: Limits::default(),
             hard: Limits { packets: hard, ..Limits::default() },
         };
-        let Ok(plan) = Plan::read(&direction, way, &|_: &Path| unreachable!()) else { panic!("a good key") };
+        let Ok(plan) = AssociationPlan::read(&direction, way, &|_: &Path| unreachable!()) else { panic!("a good key") };
         plan
     }
 

@@ -20,7 +20,7 @@ use bellows_config::Duration;
 use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
-use bellows_vrf::adjacency::Kind;
+use bellows_vrf::adjacency::AdjacencyKind;
 use bellows_vrf::neighbours::{
     Displaced, Due, Glance, Learned, Need, NeighbourKey, NeighbourLimits, NeighbourState, Neighbours, Wanted,
 };
@@ -29,7 +29,7 @@ use bellows_wire::MacAddr;
 
 pub(crate) use self::figures::Figures;
 use self::shown::Shown;
-use self::upkeep::Change;
+use self::upkeep::NeighbourChange;
 use super::{ETHERNET, UNUSUAL};
 use crate::full_table::FullTable;
 use crate::lanes::Lanes;
@@ -64,7 +64,7 @@ pub(crate) struct Resolver {
     replacements: SharedLimit,
     /// Changes that the tables do not have yet: the last one of each neighbour, so that a neighbour which changes while
     /// the tables are locked takes no more room.
-    changes: BTreeMap<NeighbourKey, Change>,
+    changes: BTreeMap<NeighbourKey, NeighbourChange>,
     /// Whether flows are to be moved off next hops that have failed, or back.
     is_moving_flows: bool,
     /// The version of the list of next hops to watch that was followed last.
@@ -200,10 +200,10 @@ impl Resolver {
         let wanted = self.neighbours.want(key, need, origin, now);
         self.follow_displaced(now);
         if let Wanted::Known(mac) = wanted
-            && adjacency.kind != Kind::Complete
+            && adjacency.kind != AdjacencyKind::Complete
         {
             // The tables had no room for it, or lost it with an address that a command had entered.
-            self.changes.insert(key, Change::Known(mac));
+            self.changes.insert(key, NeighbourChange::Known(mac));
         }
         self.take_in(packet, key, wanted, origin, now)
     }
@@ -261,7 +261,7 @@ impl Resolver {
         for displaced in self.neighbours.take_displaced() {
             let key = match displaced {
                 Displaced::Known(key) => {
-                    self.changes.insert(key, Change::Gone);
+                    self.changes.insert(key, NeighbourChange::Gone);
                     self.tell_full(key.0, now);
                     key
                 }
@@ -296,7 +296,7 @@ impl Resolver {
     /// The interface and the next hop of an adjacency that is not complete; none if that is the packet's destination.
     fn unresolved(&self, index: u32) -> Option<(u16, Option<IpAddr>)> {
         let adjacency = self.domain.tables().adjacencies().get(index)?;
-        (adjacency.kind != Kind::Complete).then_some((adjacency.interface, adjacency.next_hop))
+        (adjacency.kind != AdjacencyKind::Complete).then_some((adjacency.interface, adjacency.next_hop))
     }
 
     /// Takes in a packet to a neighbour.
@@ -370,7 +370,7 @@ impl Resolver {
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }
-        self.changes.insert(key, Change::Known(mac));
+        self.changes.insert(key, NeighbourChange::Known(mac));
         let waited = self.waiting.remove(&key).unwrap_or_default();
         self.held -= waited.len();
         (learned, waited.into_iter().map(|packet| self.send(key, mac, packet)).collect())
@@ -386,9 +386,9 @@ impl Resolver {
             waited = self.waiting.remove(&key).unwrap_or_default();
             self.held -= waited.len();
             if matches!(self.neighbours.state(key), Some((NeighbourState::Failed, _))) {
-                self.changes.insert(key, Change::Failed);
+                self.changes.insert(key, NeighbourChange::Failed);
             } else if mac.is_some() {
-                self.changes.insert(key, Change::Gone);
+                self.changes.insert(key, NeighbourChange::Gone);
             }
         }
         Some((due, waited))
@@ -400,7 +400,7 @@ impl Resolver {
     pub(crate) fn forget(&mut self, now: u64) {
         for key in self.domain.forgotten().since(&mut self.forgotten) {
             if !self.waiting.contains_key(&key) && self.neighbours.forget(key, now) {
-                self.changes.insert(key, Change::Gone);
+                self.changes.insert(key, NeighbourChange::Gone);
                 self.unshown.insert(key);
             }
         }
@@ -417,7 +417,7 @@ impl Resolver {
             if let Some(key) = same
                 && self.neighbours.adopt(key, &old.neighbours, known, clock::now())
             {
-                self.changes.insert(key, mac.map_or(Change::Failed, Change::Known));
+                self.changes.insert(key, mac.map_or(NeighbourChange::Failed, NeighbourChange::Known));
                 self.unshown.insert(key);
             }
         }

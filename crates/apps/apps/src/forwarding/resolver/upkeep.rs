@@ -10,7 +10,7 @@ use super::{MAX_DUE, Resolver};
 
 /// What the tables are to know of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum NeighbourChange {
     /// Its Ethernet address.
     Known(MacAddr),
     /// That this is not known.
@@ -53,14 +53,14 @@ impl Resolver {
         // Those that are gone make room for those that are new.
         for (&(interface, address), change) in &changes {
             match change {
-                Change::Known(_) => {}
-                Change::Gone => tables.unresolve(interface, address),
-                Change::Failed => tables.fail(interface, address),
+                NeighbourChange::Known(_) => {}
+                NeighbourChange::Gone => tables.unresolve(interface, address),
+                NeighbourChange::Failed => tables.fail(interface, address),
             }
         }
         for ((interface, address), change) in changes {
             // Without room for an adjacency, packets go on to come here.
-            let Change::Known(mac) = change else { continue };
+            let NeighbourChange::Known(mac) = change else { continue };
             *refused += u64::from(tables.resolve(interface, address, mac).is_err());
         }
         let is_committed = tables.commit().is_ok();

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::observer::{Printer, stop_at_signals};
 use super::report::{check_output, write};
-use super::{Place, execute_error, journal_error, run_error, say, shown};
+use super::{CampaignPlace, execute_error, journal_error, run_error, say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -98,7 +98,7 @@ const EXAMPLES: &str = "Examples:
 /// What is compared, and where.
 struct Subject {
     loaded: Loaded,
-    place: Place,
+    place: CampaignPlace,
     builds: PathBuf,
     versions: [Option<String>; 2],
     /// Removed at the end.
@@ -164,7 +164,7 @@ impl Execute for Arguments {
 impl Arguments {
     /// The campaign of a file.
     fn campaign(&self) -> Result<Subject, CommandError> {
-        let place = Place { file: self.file.clone(), results: self.results.clone() };
+        let place = CampaignPlace { file: self.file.clone(), results: self.results.clone() };
         let builds = self.builds.clone().unwrap_or_else(|| place.file.with_extension("builds"));
         let versions = [self.old.clone(), self.new.clone()];
         Ok(Subject { loaded: place.load_own()?, place, builds, versions, scratch: None })
@@ -196,7 +196,7 @@ impl Arguments {
         };
         Ok(Subject {
             loaded: Loaded { campaign, text, folder: PathBuf::from(".") },
-            place: Place { file: PathBuf::from("bench.toml"), results },
+            place: CampaignPlace { file: PathBuf::from("bench.toml"), results },
             builds: self.builds.clone().unwrap_or_else(|| PathBuf::from("bench.builds")),
             versions: [Some(self.file.display().to_string()), Some(new)],
             scratch,

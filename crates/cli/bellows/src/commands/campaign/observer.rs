@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use bellows_campaign::{Observer, Progress, Row, RunId, Score, Stop};
+use bellows_campaign::{Observer, CampaignProgress, Row, RunId, Score, Stop};
 use bellows_inspect::text::sanitize;
 use serde_json::json;
 
@@ -62,13 +62,13 @@ impl Observer for Printer {
         say(what);
     }
 
-    fn started(&mut self, _: RunId, progress: &Progress) {
+    fn started(&mut self, _: RunId, progress: &CampaignProgress) {
         if self.form != Form::Json && terminal::shows_stdout() {
             terminal::show_status(&line_of(progress));
         }
     }
 
-    fn recorded(&mut self, row: &Row, progress: &Progress) {
+    fn recorded(&mut self, row: &Row, progress: &CampaignProgress) {
         let text = match self.form {
             Form::Text => line(row, progress) + "\n",
             Form::Json => json!(row).to_string() + "\n",
@@ -83,14 +83,14 @@ impl Observer for Printer {
 }
 
 /// How far a campaign is: `12 of 30, 1 min 05 s left`.
-fn line_of(progress: &Progress) -> String {
+fn line_of(progress: &CampaignProgress) -> String {
     let left = progress.left.filter(|left| !left.is_zero());
     let left = left.map_or(String::new(), |left| format!(", {} left", span(left)));
     format!("{} of {}{left}", shown(progress.done), shown(progress.all))
 }
 
 /// A run: `12 of 30, 1 min 05 s left: md5sum, small: 812 µs`.
-fn line(row: &Row, progress: &Progress) -> String {
+fn line(row: &Row, progress: &CampaignProgress) -> String {
     let levels = row.levels.values().map(String::as_str).collect::<Vec<_>>().join(", ");
     let scores: Vec<String> = row.scores.iter().filter_map(score_text).collect();
     let result = match row.first_failure() {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_last_run_leaves_no_time() {
-        let progress = |left| Progress { done: 30, all: 30, failed: 0, left };
+        let progress = |left| CampaignProgress { done: 30, all: 30, failed: 0, left };
         assert_eq!(line_of(&progress(Some(Duration::ZERO))), "30 of 30");
         assert_eq!(line_of(&progress(None)), "30 of 30");
         assert!(line_of(&progress(Some(Duration::from_secs(65)))).ends_with(" left"));

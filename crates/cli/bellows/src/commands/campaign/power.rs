@@ -7,7 +7,7 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, journal_error, with_unit};
+use super::{CampaignPlace, journal_error, with_unit};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -18,7 +18,7 @@ use crate::text::plural;
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: CampaignPlace,
     /// The factor whose levels are compared
     #[arg(long, value_name = "FACTOR")]
     by: String,

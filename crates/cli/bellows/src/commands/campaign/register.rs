@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use bellows_campaign::{Journal, JournalError, Record, register};
+use bellows_campaign::{Journal, JournalError, HypothesisRecord, register};
 use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, journal_error, say, shown};
+use super::{CampaignPlace, journal_error, say, shown};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -16,7 +16,7 @@ use crate::terminal;
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: CampaignPlace,
     /// The number of blocks after which the hypotheses are tested, instead of that in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
@@ -36,11 +36,11 @@ impl Execute for Arguments {
             Err(error) => return Err(journal_error(error)),
         }
         let records = loaded.campaign.hypotheses.iter().map(|it| register(&folder, &loaded.campaign, it));
-        let records: Vec<Record> = records.collect::<Result<_, _>>().map_err(journal_error)?;
+        let records: Vec<HypothesisRecord> = records.collect::<Result<_, _>>().map_err(journal_error)?;
         if self.json {
             terminal::print(&format!("{:#}\n", json!(records)))?;
         } else {
-            for Record { hypothesis, time, rows, hash, .. } in &records {
+            for HypothesisRecord { hypothesis, time, rows, hash, .. } in &records {
                 let name = sanitize(&hypothesis.name);
                 terminal::print(&format!("{name}\n  registered {time}, after {} runs, as {hash}\n", shown(*rows)))?;
             }

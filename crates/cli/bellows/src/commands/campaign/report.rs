@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellows_campaign::is_results_file;
-use bellows_report::{Options, Picture, Report, ReportError, Source};
+use bellows_report::{ReportOptions, Picture, Report, ReportError, ResultSource};
 use bellows_sys::{FileError, atomic_file};
 use clap::Args;
 use serde_json::json;
@@ -59,8 +59,8 @@ impl Execute for Arguments {
         if let Some(path) = &self.output {
             check_output(path, &self.file)?;
         }
-        let source = Source::open(&self.file, self.results.as_deref()).map_err(report_error)?;
-        let report = Report::of(&source, &Options { by: self.by, score: self.score }).map_err(report_error)?;
+        let source = ResultSource::open(&self.file, self.results.as_deref()).map_err(report_error)?;
+        let report = Report::of(&source, &ReportOptions { by: self.by, score: self.score }).map_err(report_error)?;
         if let Some(path) = &self.output {
             write(path, &report.html().map_err(report_error)?)?;
         }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::observer::{Printer, stop_at_signals};
 use super::queue::{self, Coordination, OptionalQueue, QueueOptions};
-use super::{Place, execute_error, journal_error, run_error, say, shown};
+use super::{CampaignPlace, execute_error, journal_error, run_error, say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -21,7 +21,7 @@ use crate::terminal;
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: CampaignPlace,
     /// The number of blocks, instead of that in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::queue::{self, OptionalQueue};
-use super::{Place, journal_error, shown};
+use super::{CampaignPlace, journal_error, shown};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -18,7 +18,7 @@ use crate::text::plural;
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: CampaignPlace,
     #[command(flatten)]
     queue: OptionalQueue,
     /// Print JSON (see docs/json.md)

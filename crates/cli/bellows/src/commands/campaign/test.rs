@@ -7,7 +7,7 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, journal_error, six_digits, with_unit};
+use super::{CampaignPlace, journal_error, six_digits, with_unit};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -17,7 +17,7 @@ use crate::text::{count, plural};
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: CampaignPlace,
     /// Print JSON (see docs/json.md)
     #[arg(long)]
     json: bool,

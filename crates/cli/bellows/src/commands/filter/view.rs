@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bellows_config::Diagnostics;
-use bellows_filter::plan::Part;
+use bellows_filter::plan::ExpressionPart;
 use bellows_filter::{excerpt, listing};
 use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ impl View<'_> {
         text
     }
 
-    fn name(&self, part: &Part) -> String {
+    fn name(&self, part: &ExpressionPart) -> String {
         excerpt(self.text, part.text.clone())
     }
 

@@ -2,7 +2,7 @@
 
 use bellows_inspect::baseline;
 use bellows_inspect::networks::Sample;
-use bellows_inspect::placing::Plan;
+use bellows_inspect::placing::PlacementPlan;
 use bellows_inspect::text::foreign_json;
 use bellows_observe::RuntimeDir;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct Expectation {
     pid: u32,
     started: u64,
     /// The placement.
-    pub plan: Plan,
+    pub plan: PlacementPlan,
 }
 
 impl Expectation {
@@ -33,7 +33,7 @@ impl Expectation {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(runtime_dir: &RuntimeDir, now: &Sample, plan: &Plan) -> Result<(), CommandError> {
+    pub fn write(runtime_dir: &RuntimeDir, now: &Sample, plan: &PlacementPlan) -> Result<(), CommandError> {
         let (pid, started) = run(now);
         let value = json!(Expectation { pid, started, plan: plan.clone() });
         baseline::replace(runtime_dir, FILE, &value).map_err(|error| {
@@ -65,7 +65,7 @@ mod tests {
     fn an_expectation_belongs_to_its_run() {
         let runtime_dir = RuntimeDir::claim(&format!("test-expectation-{}", std::process::id())).unwrap();
         assert!(Expectation::read(&runtime_dir, &sample(7)).is_none());
-        let plan = Plan { packets_per_second: 1e6, ..Plan::default() };
+        let plan = PlacementPlan { packets_per_second: 1e6, ..PlacementPlan::default() };
         Expectation::write(&runtime_dir, &sample(7), &plan).unwrap();
         assert_eq!(Expectation::read(&runtime_dir, &sample(7)).unwrap().plan, plan);
         assert!(Expectation::read(&runtime_dir, &sample(8)).is_none());

@@ -2,7 +2,7 @@
 
 use bellows_engine::MAIN;
 use bellows_inspect::control::{Reply, Request, ask};
-use bellows_inspect::placing::{Costs, Plan};
+use bellows_inspect::placing::{Costs, PlacementPlan};
 use bellows_inspect::processors::{Handlers, Machine};
 use bellows_observe::{AppStatus, RuntimeDir};
 use bellows_placement::processors::{Processor, Worker, assign, distance};
@@ -14,7 +14,7 @@ use crate::terminal;
 
 /// A port at a network interface.
 #[derive(Debug)]
-pub struct Port {
+pub struct MachinePort {
     /// The app.
     pub app: String,
     /// The interface.
@@ -23,7 +23,7 @@ pub struct Port {
     pub handlers: Handlers,
 }
 
-impl Port {
+impl MachinePort {
     pub fn json(&self) -> Value {
         let (processors, source) = match &self.handlers {
             Ok((processors, source)) => (json!(processors), source),
@@ -45,7 +45,7 @@ pub struct Choice {
     /// Whether they were given on the command line.
     is_asked: bool,
     /// The network's ports at interfaces.
-    pub ports: Vec<Port>,
+    pub ports: Vec<MachinePort>,
 }
 
 impl Choice {
@@ -72,7 +72,7 @@ impl Choice {
     }
 
     /// Adds the processors to which the workers' threads are pinned.
-    pub fn find_pinned(&self, plan: &mut Plan) {
+    pub fn find_pinned(&self, plan: &mut PlacementPlan) {
         for load in &mut plan.workers {
             load.cpu = self.pinned(&load.name);
         }
@@ -85,7 +85,7 @@ impl Choice {
 
     /// Adds the best processors. That of the first worker is left to the kernel, unless the processors were asked for,
     /// it has one already, or it has ports whose interrupts are known: it cannot change while the network runs.
-    pub fn assign(&self, costs: &Costs, plan: &mut Plan) {
+    pub fn assign(&self, costs: &Costs, plan: &mut PlacementPlan) {
         if self.usable.is_empty() {
             return;
         }
@@ -105,7 +105,7 @@ impl Choice {
     }
 
     /// A warning for each pair of workers that share a core.
-    pub fn shared_cores(&self, plan: &Plan) -> Vec<String> {
+    pub fn shared_cores(&self, plan: &PlacementPlan) -> Vec<String> {
         let processor = |number: Option<usize>| self.usable.iter().find(|processor| Some(processor.number) == number);
         let mut warnings = Vec::new();
         for (at, one) in plan.workers.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Choice {
 }
 
 /// The ports at interfaces of the kernel, as the running apps report them.
-fn ports(machine: &Machine, runtime_dir: &RuntimeDir) -> Vec<Port> {
+fn ports(machine: &Machine, runtime_dir: &RuntimeDir) -> Vec<MachinePort> {
     let apps = match ask(runtime_dir, &Request::Apps) {
         Ok(Reply::Apps { apps, .. }) => apps,
         Ok(_) => Vec::new(),
@@ -137,9 +137,9 @@ fn ports(machine: &Machine, runtime_dir: &RuntimeDir) -> Vec<Port> {
     apps.iter().filter_map(|app| port(machine, app)).collect()
 }
 
-fn port(machine: &Machine, app: &AppStatus) -> Option<Port> {
+fn port(machine: &Machine, app: &AppStatus) -> Option<MachinePort> {
     let link = app.status.get("link")?;
     let interface = link["name"].as_str()?.to_owned();
     let handlers = machine.handlers(&interface, link["index"].as_u64());
-    Some(Port { app: app.app.clone(), interface, handlers })
+    Some(MachinePort { app: app.app.clone(), interface, handlers })
 }

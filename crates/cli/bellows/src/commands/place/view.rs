@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellows_inspect::networks::State;
-use bellows_inspect::placing::{CrossingCost, Load, MIN_GAIN, Plan};
+use bellows_inspect::placing::{CrossingCost, Load, MIN_GAIN, PlacementPlan};
 use bellows_inspect::text::sanitize;
 use bellows_sys::cpu;
 use serde_json::{Value, json};
 
-use super::processors::Port;
+use super::processors::MachinePort;
 use crate::text::{Align, Table, UNKNOWN, figure, packet_rate, percent, span};
 
 /// The network that is shown.
@@ -25,7 +25,7 @@ pub struct Network {
 
 /// The present placement, and the proposed one.
 #[derive(Debug)]
-pub struct View {
+pub struct PlacementView {
     pub network: Network,
     pub pid: u32,
     pub seconds: f64,
@@ -33,9 +33,9 @@ pub struct View {
     pub packets_per_second: f64,
     pub crossing: CrossingCost,
     pub idle_breaths: Option<f64>,
-    pub ports: Vec<Port>,
-    pub today: Plan,
-    pub proposed: Plan,
+    pub ports: Vec<MachinePort>,
+    pub today: PlacementPlan,
+    pub proposed: PlacementPlan,
     pub is_exact: bool,
 }
 
@@ -43,7 +43,7 @@ fn processor(load: &Load) -> String {
     load.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())
 }
 
-impl View {
+impl PlacementView {
     pub fn json(&self, warnings: &[String], written: &[PathBuf]) -> Value {
         json!({
             "name": self.network.name,
@@ -54,7 +54,7 @@ impl View {
             "packets_per_second": self.packets_per_second,
             "idle_breaths": self.idle_breaths,
             "crossing": self.crossing,
-            "ports": self.ports.iter().map(Port::json).collect::<Vec<_>>(),
+            "ports": self.ports.iter().map(MachinePort::json).collect::<Vec<_>>(),
             "today": self.today,
             "proposed": self.proposed,
             "exact": self.is_exact,
@@ -119,7 +119,7 @@ impl View {
 
     /// Whether the proposal is better than the present placement, by more than can be measured.
     fn is_better(&self) -> bool {
-        let [today, proposed] = [&self.today, &self.proposed].map(Plan::bottleneck);
+        let [today, proposed] = [&self.today, &self.proposed].map(PlacementPlan::bottleneck);
         proposed < today * (1.0 - MIN_GAIN)
     }
 
@@ -138,8 +138,8 @@ impl View {
 }
 
 /// A line about a port.
-fn port(port: &Port) -> String {
-    let Port { app, interface, handlers } = port;
+fn port(port: &MachinePort) -> String {
+    let MachinePort { app, interface, handlers } = port;
     let known = match handlers {
         Ok((processors, source)) => {
             format!("packets arrive on the processors {}, by {source}", cpu::ranges(processors))
@@ -150,7 +150,7 @@ fn port(port: &Port) -> String {
 }
 
 /// A line about a placement.
-fn summary(name: &str, plan: &Plan) -> String {
+fn summary(name: &str, plan: &PlacementPlan) -> String {
     let crossing = match plan.crossing_links.is_empty() {
         true => "no packet crosses".to_owned(),
         false => {
@@ -166,15 +166,15 @@ fn summary(name: &str, plan: &Plan) -> String {
 
 /// An expectation beside what is measured.
 #[derive(Debug)]
-pub struct Comparison {
+pub struct PlacementComparison {
     pub network: Network,
     pub seconds: f64,
     pub packets_per_second: f64,
-    pub expected: Plan,
-    pub measured: Plan,
+    pub expected: PlacementPlan,
+    pub measured: PlacementPlan,
 }
 
-impl Comparison {
+impl PlacementComparison {
     pub fn json(&self) -> Value {
         json!({
             "name": self.network.name,
@@ -226,14 +226,14 @@ impl Comparison {
 mod tests {
     use super::*;
 
-    fn plan(workers: &[(&str, Option<usize>, f64, &str)], crossing: &[&str]) -> Plan {
+    fn plan(workers: &[(&str, Option<usize>, f64, &str)], crossing: &[&str]) -> PlacementPlan {
         let load = |&(name, cpu, clocks_per_packet, app): &(&str, Option<usize>, f64, &str)| Load {
             name: name.to_owned(),
             cpu,
             apps: vec![app.to_owned()],
             clocks_per_packet,
         };
-        let mut plan = Plan { workers: workers.iter().map(load).collect(), ..Plan::default() };
+        let mut plan = PlacementPlan { workers: workers.iter().map(load).collect(), ..PlacementPlan::default() };
         plan.crossing_links = crossing.iter().map(|link| (*link).to_owned()).collect();
         plan.crossings_per_packet = crossing.len() as f64;
         plan.packets_per_second = 1e9 / plan.bottleneck();
@@ -244,8 +244,8 @@ mod tests {
         Network { name: "router".to_owned(), user: "ada".to_owned(), state: State::Running }
     }
 
-    fn view() -> View {
-        View {
+    fn view() -> PlacementView {
+        PlacementView {
             network: network(),
             pid: 7,
             seconds: 2.0,
@@ -254,8 +254,8 @@ mod tests {
             crossing: CrossingCost { send: 20.0, receive: 3.0, measured: false },
             idle_breaths: None,
             ports: vec![
-                Port { app: "a".into(), interface: "eth0".into(), handlers: Ok((vec![1], "a test".to_owned())) },
-                Port { app: "b".into(), interface: "veth0".into(), handlers: Err("it has no device".to_owned()) },
+                MachinePort { app: "a".into(), interface: "eth0".into(), handlers: Ok((vec![1], "a test".to_owned())) },
+                MachinePort { app: "b".into(), interface: "veth0".into(), handlers: Err("it has no device".to_owned()) },
             ],
             today: plan(&[("main", None, 500.0, "a, b")], &[]),
             proposed: plan(&[("main", None, 300.0, "a"), ("worker-1", Some(1), 240.0, "b")], &["a.o -> b.i"]),
@@ -298,7 +298,7 @@ warning: it is late
 
     #[test]
     fn a_proposal_that_gains_nothing_says_so() {
-        let same = View { proposed: view().today, is_exact: false, ..view() };
+        let same = PlacementView { proposed: view().today, is_exact: false, ..view() };
         let text = same.render(&[], false);
         assert!(text.contains("The present placement is as good") && text.contains("too many apps"), "{text}");
         assert!(same.next(&[]).contains("already"));
@@ -307,7 +307,7 @@ warning: it is late
     #[test]
     fn expectation_and_measurement_are_side_by_side() {
         let measured = plan(&[("main", Some(0), 330.0, "a"), ("other", None, 1.0, "c")], &[]);
-        let comparison = Comparison {
+        let comparison = PlacementComparison {
             network: network(),
             seconds: 1.0,
             packets_per_second: 1e6,

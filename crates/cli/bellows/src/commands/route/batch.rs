@@ -8,7 +8,7 @@ use bellows_apps::vrf::requests::{BareVerb, Change, Changed, LineError, Request}
 use serde_json::json;
 
 use crate::command_error::CommandError;
-use crate::operating::{Counts, Domain, Lines, value_of};
+use crate::operating::{LineCounts, Domain, Lines, value_of};
 use crate::terminal;
 use crate::text::{plural, span};
 
@@ -31,7 +31,7 @@ pub fn change(
 ) -> Result<ExitCode, CommandError> {
     let start = Instant::now();
     let mut lines = Lines::open(file)?;
-    let mut counts = Counts::default();
+    let mut counts = LineCounts::default();
     while let Some(batch) = lines.next_batch(follows)? {
         if batch.lines.is_empty() {
             continue;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_engine::listing::{Call, Listing};
+use bellows_engine::listing::{ListedCall, Listing};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
@@ -58,7 +58,7 @@ fn render_one(listing: &Listing) -> String {
 }
 
 /// The condition of a call.
-fn condition(call: &Call) -> String {
+fn condition(call: &ListedCall) -> String {
     match (&*call.entry, &*call.tests) {
         (_, []) => "in every breath".to_owned(),
         ("pull", [_]) => "when its slot says so".to_owned(),
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn every_stretch_is_labelled_and_every_call_has_its_condition() {
-        let call = |entry: &str, app: &str, tests: &[&str]| Call {
+        let call = |entry: &str, app: &str, tests: &[&str]| ListedCall {
             entry: entry.to_owned(),
             app: app.to_owned(),
             function: String::new(),

@@ -20,7 +20,7 @@ use crate::text::{Align, Table, count, percent, plural};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of `show hot`")]
 #[group(id = "hot")]
-pub struct Options {
+pub struct HotOptions {
     /// Only time spent for this app
     #[arg(long, value_name = "APP")]
     app: Option<String>,
@@ -32,7 +32,7 @@ pub struct Options {
     top: Option<usize>,
 }
 
-impl Options {
+impl HotOptions {
     /// Whether any option was given.
     pub fn is_given(&self) -> bool {
         self.app.is_some() || self.duration.is_some() || self.top.is_some()
@@ -47,7 +47,7 @@ const MAX_FUNCTIONS: usize = 20;
 /// The number of functions whose instructions are shown.
 const DEFAULT_TOP: usize = 3;
 
-pub fn execute(runtime_dir: &RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
+pub fn execute(runtime_dir: &RuntimeDir, options: &HotOptions, json: bool) -> Result<ExitCode, CommandError> {
     let duration = options.duration.map_or(DEFAULT_DURATION, bellows_config::Duration::std);
     let mut report = hot::report(runtime_dir, options.app.as_deref(), duration)?;
     let text = if json {

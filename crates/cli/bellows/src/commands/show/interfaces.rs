@@ -24,7 +24,7 @@ const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The traffic in one direction.
 #[derive(Debug, PartialEq, Serialize)]
-struct Direction {
+struct InterfaceTraffic {
     packets: u64,
     bytes: u64,
     /// Not known for a network that has crashed.
@@ -34,15 +34,15 @@ struct Direction {
 
 /// An app that connects the network to the outside.
 #[derive(Debug, PartialEq, Serialize)]
-struct Interface {
+struct ShownInterface {
     app: String,
     kind: String,
     /// `up`, `failed` (it has panicked), `crashed`, or a state that the app reports, such as `listening`.
     state: String,
     /// Into the network.
-    rx: Direction,
+    rx: InterfaceTraffic,
     /// Out of the network.
-    tx: Direction,
+    tx: InterfaceTraffic,
     dropped: u64,
     drops: BTreeMap<String, u64>,
     /// The state that the app reports.
@@ -94,7 +94,7 @@ fn interfaces(
     state: State,
     statuses: &BTreeMap<String, Value>,
     registry: &Registry,
-) -> Vec<Interface> {
+) -> Vec<ShownInterface> {
     let app_of = |end: &str| end.rsplit_once('.').map_or(end, |(app, _)| app).to_owned();
     let links = &change.after.counters.links;
     let ends = |end: fn(&LinkCounts) -> &String| links.iter().map(|link| app_of(end(link))).collect::<HashSet<_>>();
@@ -108,7 +108,7 @@ fn interfaces(
     let none = AppCounts::default();
     let interface = |(before, app): (Option<&AppCounts>, &AppCounts)| {
         let before = before.unwrap_or(&none);
-        let direction = |packets: fn(&AppCounts) -> u64, bytes: fn(&AppCounts) -> u64| Direction {
+        let direction = |packets: fn(&AppCounts) -> u64, bytes: fn(&AppCounts) -> u64| InterfaceTraffic {
             packets: packets(app),
             bytes: bytes(app),
             packets_per_second: alive.then(|| change.per_second(packets(before), packets(app))),
@@ -121,7 +121,7 @@ fn interfaces(
             (State::Stopped, _) => "stopped",
             (State::Running, _) => status["state"].as_str().unwrap_or("up"),
         };
-        Interface {
+        ShownInterface {
             app: app.name.clone(),
             kind: app.kind.clone(),
             state: state.to_owned(),
@@ -136,7 +136,7 @@ fn interfaces(
     change.apps().filter(|(_, app)| is_interface(app)).map(interface).collect()
 }
 
-fn render(interfaces: &[Interface], rich: bool) -> String {
+fn render(interfaces: &[ShownInterface], rich: bool) -> String {
     let mut table = Table::new(&[
         ("INTERFACE", Align::Left),
         ("TYPE", Align::Left),

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
-use crate::operating::Peer;
+use crate::operating::AnsweringApp;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, span};
 
@@ -22,7 +22,7 @@ const KINDS: [&str; 2] = ["mac-table", "bridge"];
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Options of `show mac` and `clear mac`")]
 #[group(id = "addresses")]
-pub struct Options {
+pub struct MacOptions {
     /// One table of MAC addresses: an object, or a bridge with a table of its own
     #[arg(long, value_name = "TABLE", hide_short_help = true)]
     table: Option<String>,
@@ -37,10 +37,10 @@ pub struct Options {
     mac: Option<String>,
 }
 
-impl Options {
+impl MacOptions {
     /// Whether there is any.
     pub fn is_given(&self) -> bool {
-        *self != Options::default()
+        *self != MacOptions::default()
     }
 
     /// The selection for a table.
@@ -49,8 +49,8 @@ impl Options {
     }
 
     /// The tables that are meant.
-    pub fn tables(&self, runtime_dir: &RuntimeDir) -> Result<Vec<Peer>, CommandError> {
-        let all = Peer::all(runtime_dir, &KINDS)?;
+    pub fn tables(&self, runtime_dir: &RuntimeDir) -> Result<Vec<AnsweringApp>, CommandError> {
+        let all = AnsweringApp::all(runtime_dir, &KINDS)?;
         let network = runtime_dir.name();
         if all.is_empty() {
             return Err(CommandError::Usage(format!(
@@ -59,7 +59,7 @@ impl Options {
         }
         let Some(name) = &self.table else { return Ok(all) };
         let names: Vec<String> = all.iter().map(|table| table.name().to_owned()).collect();
-        let meant: Vec<Peer> = all.into_iter().filter(|table| table.name() == name).collect();
+        let meant: Vec<AnsweringApp> = all.into_iter().filter(|table| table.name() == name).collect();
         if meant.is_empty() {
             let help = match nearest(name, names.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -73,9 +73,9 @@ impl Options {
 
 /// Asks tables. A port need not be one of each.
 pub fn ask_each<T>(
-    tables: Vec<Peer>,
-    options: &Options,
-    mut ask: impl FnMut(&mut Peer) -> Result<T, CommandError>,
+    tables: Vec<AnsweringApp>,
+    options: &MacOptions,
+    mut ask: impl FnMut(&mut AnsweringApp) -> Result<T, CommandError>,
 ) -> Result<Vec<T>, CommandError> {
     let (mut answers, mut without_port) = (Vec::new(), None);
     for mut table in tables {
@@ -92,7 +92,7 @@ pub fn ask_each<T>(
 }
 
 /// All addresses of a table that are meant.
-fn list(table: &mut Peer, select: &Selection) -> Result<Vec<Value>, CommandError> {
+fn list(table: &mut AnsweringApp, select: &Selection) -> Result<Vec<Value>, CommandError> {
     let (mut all, mut goes_on) = (Vec::new(), false);
     loop {
         let mut answer = table.ask(&Request::Addresses(Page { select: select.clone(), goes_on }))?;
@@ -106,7 +106,7 @@ fn list(table: &mut Peer, select: &Selection) -> Result<Vec<Value>, CommandError
     }
 }
 
-pub fn execute(runtime_dir: &RuntimeDir, options: &Options, as_json: bool) -> Result<ExitCode, CommandError> {
+pub fn execute(runtime_dir: &RuntimeDir, options: &MacOptions, as_json: bool) -> Result<ExitCode, CommandError> {
     let tables = ask_each(options.tables(runtime_dir)?, options, |table| {
         Ok((table.name().to_owned(), list(table, &options.selection())?))
     })?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
+use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, CostRow};
 use bellows_inspect::baseline::Since;
 use bellows_inspect::compounds::{self, CompoundCost};
 use bellows_inspect::networks::{self, Change, Sample, State};
@@ -15,7 +15,7 @@ use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::Part;
+use super::ShowPart;
 use super::advice::Advice;
 use crate::command_error::CommandError;
 use crate::terminal;
@@ -24,7 +24,7 @@ use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_
 /// The options of the table.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of `show run` and `show counters`")]
-pub struct Options {
+pub struct RunOptions {
     /// Sort rows by this column, see --help [default: share]
     ///
     /// Columns: share (of all clocks), clocks (per packet), vector (packets per call), calls, packets, name, file (the
@@ -42,16 +42,16 @@ pub struct Options {
     advise: Option<bellows_config::Duration>,
 }
 
-impl Options {
+impl RunOptions {
     /// Rejects options that belong to another part.
-    pub fn check(&self, part: Option<Part>) -> Result<(), CommandError> {
-        if self.sort.is_some() && part != Some(Part::Run) {
+    pub fn check(&self, part: Option<ShowPart>) -> Result<(), CommandError> {
+        if self.sort.is_some() && part != Some(ShowPart::Run) {
             return Err(CommandError::Usage("--sort is for `show run`".to_owned()));
         }
-        if self.all && !matches!(part, Some(Part::Run | Part::Counters)) {
+        if self.all && !matches!(part, Some(ShowPart::Run | ShowPart::Counters)) {
             return Err(CommandError::Usage("--all is for `show run` and `show counters`".to_owned()));
         }
-        if self.advise.is_some() && part != Some(Part::Run) {
+        if self.advise.is_some() && part != Some(ShowPart::Run) {
             return Err(CommandError::Usage("--advise is for `show run`".to_owned()));
         }
         Ok(())
@@ -83,15 +83,15 @@ pub enum Sort {
 }
 
 impl Sort {
-    fn compare(self, one: &Row, other: &Row) -> Ordering {
-        let falling = |of: fn(&Row) -> Option<f64>| {
-            let value = |row: &Row| of(row).unwrap_or(-1.0);
+    fn compare(self, one: &CostRow, other: &CostRow) -> Ordering {
+        let falling = |of: fn(&CostRow) -> Option<f64>| {
+            let value = |row: &CostRow| of(row).unwrap_or(-1.0);
             value(other).total_cmp(&value(one))
         };
         match self {
             Sort::Share => falling(|row| row.share),
             Sort::Clocks => falling(|row| row.sampled.clocks_per_packet()),
-            Sort::Vector => falling(Row::packets_per_call),
+            Sort::Vector => falling(CostRow::packets_per_call),
             Sort::Calls => other.calls.cmp(&one.calls),
             Sort::Packets => other.packets.cmp(&one.packets),
             Sort::Name => one.app.cmp(&other.app),
@@ -100,7 +100,7 @@ impl Sort {
     }
 }
 
-pub fn execute(runtime_dir: RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
+pub fn execute(runtime_dir: RuntimeDir, options: &RunOptions, json: bool) -> Result<ExitCode, CommandError> {
     let (name, user, state) = (runtime_dir.name(), runtime_dir.user(), networks::state(&runtime_dir));
     let advise = |duration: bellows_config::Duration| Advice::ask(&runtime_dir, duration.std());
     let advice = options.advise.map(advise).transpose()?;
@@ -109,7 +109,7 @@ pub fn execute(runtime_dir: RuntimeDir, options: &Options, json: bool) -> Result
     let since = Since::read(observer.runtime_dir(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
-    let view = View { name, user, state, cleared, accounts: Accounts::of(&change), change, advice };
+    let view = EngineView { name, user, state, cleared, accounts: Accounts::of(&change), change, advice };
     let text =
         if json { format!("{:#}\n", view.json(options)) } else { view.render(options, terminal::stdout_is_rich()) };
     terminal::print(&text)?;
@@ -117,7 +117,7 @@ pub fn execute(runtime_dir: RuntimeDir, options: &Options, json: bool) -> Result
 }
 
 /// The figures of an engine.
-struct View {
+struct EngineView {
     name: String,
     user: String,
     state: State,
@@ -129,21 +129,21 @@ struct View {
     advice: Option<Advice>,
 }
 
-impl View {
+impl EngineView {
     /// Sampled breaths.
     fn sampled(&self) -> u64 {
         self.change.engine_total("sampled_breaths")
     }
 
-    fn rows(&self, options: &Options) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.accounts.rows.iter().filter(|row| row.is_used() || options.all).collect();
+    fn rows(&self, options: &RunOptions) -> Vec<&CostRow> {
+        let mut rows: Vec<&CostRow> = self.accounts.rows.iter().filter(|row| row.is_used() || options.all).collect();
         let sort = options.sort.unwrap_or(Sort::Share);
         rows.sort_by(|one, other| sort.compare(one, other));
         rows
     }
 
-    fn json(&self, options: &Options) -> Value {
-        let View { name, user, state, cleared, change, accounts, .. } = self;
+    fn json(&self, options: &RunOptions) -> Value {
+        let EngineView { name, user, state, cleared, change, accounts, .. } = self;
         let subject = Subject { name: name.clone(), user: user.clone(), state: *state };
         let mut value = reports::costs(&subject, *cleared, change, accounts, &self.rows(options));
         if let Some(advice) = &self.advice {
@@ -152,7 +152,7 @@ impl View {
         value
     }
 
-    fn render(&self, options: &Options, rich: bool) -> String {
+    fn render(&self, options: &RunOptions, rich: bool) -> String {
         let rows = self.rows(options);
         let head = self.head();
         let advice = self.advice.as_ref().map_or(String::new(), |advice| format!("\n{}", advice.render(rich)));
@@ -197,7 +197,7 @@ impl View {
     }
 
     /// Which figures are exact, and which are estimates.
-    fn notes(&self, rows: &[&Row]) -> String {
+    fn notes(&self, rows: &[&CostRow]) -> String {
         let sampled = self.sampled();
         if sampled == 0 {
             return "Calls and packets are exact. No breath was sampled so far, so clocks are not known.\n".to_owned();
@@ -208,7 +208,7 @@ impl View {
             scaled(self.change.after.counters.ticks_per_second as f64),
             count(sampled),
         );
-        let sum = |of: fn(&Row) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
+        let sum = |of: fn(&CostRow) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
         let (outliers, clocks) = (sum(|row| row.sampled.outlier_calls), sum(|row| row.sampled.outlier_clocks));
         if outliers > 0 {
             let hz = self.change.after.counters.ticks_per_second.max(1);
@@ -239,7 +239,7 @@ const EVENTS: [(&str, &str); 6] = [
 const CYCLES: [&str; 2] = ["cycles", "ref_cycles"];
 
 /// The counted events, and their headings.
-fn events(rows: &[&Row]) -> Vec<(String, Cow<'static, str>)> {
+fn events(rows: &[&CostRow]) -> Vec<(String, Cow<'static, str>)> {
     let known: BTreeSet<&str> = rows
         .iter()
         .flat_map(|row| row.sampled.events.keys())
@@ -274,7 +274,7 @@ fn sum_table(sums: &[CompoundCost]) -> Table {
     table
 }
 
-fn table(rows: &[&Row]) -> Table {
+fn table(rows: &[&CostRow]) -> Table {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
         ("STATE", Align::Left),
@@ -340,10 +340,10 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> View {
+    fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> EngineView {
         let change = second(before, after);
         let accounts = Accounts::of(&change);
-        View {
+        EngineView {
             name: "router".to_owned(),
             user: "ada".to_owned(),
             state: State::Running,
@@ -354,8 +354,8 @@ mod tests {
         }
     }
 
-    fn options(sort: Option<Sort>, all: bool) -> Options {
-        Options { sort, all, advise: None }
+    fn options(sort: Option<Sort>, all: bool) -> RunOptions {
+        RunOptions { sort, all, advise: None }
     }
 
     fn three() -> Vec<AppCounts> {
@@ -368,7 +368,7 @@ mod tests {
         ]
     }
 
-    fn order(view: &View, sort: Option<Sort>) -> Vec<&str> {
+    fn order(view: &EngineView, sort: Option<Sort>) -> Vec<&str> {
         view.rows(&options(sort, false)).iter().map(|row| row.app.as_str()).collect()
     }
 

@@ -196,7 +196,7 @@ struct Device {
     last_error: Option<String>,
     waits: Option<String>,
     notifications: Option<Notifications>,
-    peer: Option<Peer>,
+    peer: Option<ShownPeer>,
     confinement: Option<Confinement>,
     engine_faults: Option<Faults>,
     #[serde(default)]
@@ -213,7 +213,7 @@ struct Notifications {
 
 /// The process on the other side.
 #[derive(Debug, Deserialize)]
-struct Peer {
+struct ShownPeer {
     pid: u64,
     uid: u64,
     gid: u64,
@@ -250,12 +250,12 @@ struct RingStatus {
     size: Option<u64>,
     instance: Option<String>,
     #[serde(default)]
-    counters: Counters,
+    counters: VhostCounters,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Counters {
+struct VhostCounters {
     packets: u64,
     bytes: u64,
     chains: u64,
@@ -295,7 +295,7 @@ fn heading(device: &Device) -> String {
     if device.logging {
         text += "  the machine is being moved: pages that are written are logged\n";
     }
-    if let Some(Peer { pid, uid, gid }) = &device.peer {
+    if let Some(ShownPeer { pid, uid, gid }) = &device.peer {
         text += &format!("  peer: process {pid}, user {uid}, group {gid}\n");
     }
     if let Some(confinement) = &device.confinement {
@@ -363,7 +363,7 @@ fn rings(device: &Device, rich: bool) -> String {
     ]);
     let mut failures = String::new();
     for ring in &device.rings {
-        let Counters { packets, bytes, chains, kicks, errors } = &ring.counters;
+        let VhostCounters { packets, bytes, chains, kicks, errors } = &ring.counters;
         if let Some(error) = &ring.error {
             failures += &sanitize(&format!("  ring {}: {error}\n", ring.index));
         }

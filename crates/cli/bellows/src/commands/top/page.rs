@@ -1,32 +1,32 @@
 //! The visible part of an update: its tables, their order and first row, and the keys that change these.
 
-use super::rows::{APPS, AppRow, Column, LINKS, View};
+use super::rows::{APPS, AppRow, Column, LINKS, TopView};
 use crate::charset;
-use crate::terminal::Key;
+use crate::terminal::KeyPress;
 use crate::text::{Table, wrapped};
 
 /// The tables to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tables {
+enum ShownTables {
     Both,
     Apps,
     Links,
 }
 
-impl Tables {
-    fn next(self) -> Tables {
+impl ShownTables {
+    fn next(self) -> ShownTables {
         match self {
-            Tables::Both => Tables::Apps,
-            Tables::Apps => Tables::Links,
-            Tables::Links => Tables::Both,
+            ShownTables::Both => ShownTables::Apps,
+            ShownTables::Apps => ShownTables::Links,
+            ShownTables::Links => ShownTables::Both,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Tables::Both => "apps and links",
-            Tables::Apps => "apps",
-            Tables::Links => "links",
+            ShownTables::Both => "apps and links",
+            ShownTables::Apps => "apps",
+            ShownTables::Links => "links",
         }
     }
 }
@@ -58,7 +58,7 @@ pub enum Reaction {
 /// The current view.
 #[derive(Debug)]
 pub struct Page {
-    tables: Tables,
+    tables: ShownTables,
     apps: Sort,
     links: Sort,
     /// The first visible row.
@@ -78,7 +78,7 @@ impl Page {
             reversed: false,
         };
         Page {
-            tables: Tables::Both,
+            tables: ShownTables::Both,
             apps: sorted(APPS.iter().map(|column| column.name).collect()),
             links: sorted(LINKS.iter().map(|column| column.name).collect()),
             top: 0,
@@ -89,65 +89,65 @@ impl Page {
     }
 
     /// Handles a key.
-    pub fn press(&mut self, key: Key) -> Reaction {
+    pub fn press(&mut self, key: KeyPress) -> Reaction {
         let end = self.rows.saturating_sub(self.height);
         // A line of the previous page stays visible.
         let page = self.height.saturating_sub(1).max(1);
         match key {
-            Key::Char('q' | 'Q') | Key::Interrupt => return Reaction::Quit,
-            Key::Down | Key::Char('j') => self.top += 1,
-            Key::Up | Key::Char('k') => self.top = self.top.saturating_sub(1),
-            Key::PageDown | Key::Char(' ' | 'f') => self.top += page,
-            Key::PageUp | Key::Char('b') => self.top = self.top.saturating_sub(page),
-            Key::Home | Key::Char('g') => self.top = 0,
-            Key::End | Key::Char('G') => self.top = end,
-            Key::Tab => self.turn_to(self.tables.next()),
-            Key::Char('a') => self.turn_to(Tables::Apps),
-            Key::Char('l') => self.turn_to(Tables::Links),
-            Key::Right | Key::Char('>' | 's') => self.sort_step(true),
-            Key::Left | Key::Char('<' | 'S') => self.sort_step(false),
-            Key::Char('r') => self.sort().reversed ^= true,
-            Key::Char(_) | Key::Other => {}
+            KeyPress::Char('q' | 'Q') | KeyPress::Interrupt => return Reaction::Quit,
+            KeyPress::Down | KeyPress::Char('j') => self.top += 1,
+            KeyPress::Up | KeyPress::Char('k') => self.top = self.top.saturating_sub(1),
+            KeyPress::PageDown | KeyPress::Char(' ' | 'f') => self.top += page,
+            KeyPress::PageUp | KeyPress::Char('b') => self.top = self.top.saturating_sub(page),
+            KeyPress::Home | KeyPress::Char('g') => self.top = 0,
+            KeyPress::End | KeyPress::Char('G') => self.top = end,
+            KeyPress::Tab => self.turn_to(self.tables.next()),
+            KeyPress::Char('a') => self.turn_to(ShownTables::Apps),
+            KeyPress::Char('l') => self.turn_to(ShownTables::Links),
+            KeyPress::Right | KeyPress::Char('>' | 's') => self.sort_step(true),
+            KeyPress::Left | KeyPress::Char('<' | 'S') => self.sort_step(false),
+            KeyPress::Char('r') => self.sort().reversed ^= true,
+            KeyPress::Char(_) | KeyPress::Other => {}
         }
         self.top = self.top.min(end);
         Reaction::Redraw
     }
 
-    fn turn_to(&mut self, tables: Tables) {
+    fn turn_to(&mut self, tables: ShownTables) {
         self.tables = tables;
         self.top = 0;
     }
 
     /// The order that keys change. With both tables, that of the apps.
     fn sort(&mut self) -> &mut Sort {
-        if self.tables == Tables::Links { &mut self.links } else { &mut self.apps }
+        if self.tables == ShownTables::Links { &mut self.links } else { &mut self.apps }
     }
 
     fn sort_step(&mut self, forward: bool) {
-        let columns = if self.tables == Tables::Links { LINKS.len() } else { apps_columns(self.has_workers).len() };
+        let columns = if self.tables == ShownTables::Links { LINKS.len() } else { apps_columns(self.has_workers).len() };
         self.sort().step(columns, forward);
         self.top = 0;
     }
 
     /// The whole update, as wide as it is unless a terminal limits its width.
-    pub fn text(&self, view: &View, width: Option<usize>, rich: bool) -> String {
+    pub fn text(&self, view: &TopView, width: Option<usize>, rich: bool) -> String {
         let apps = table(apps_columns(view.has_workers), &view.apps, self.apps, width).render(rich);
         let links = table(LINKS, &view.links, self.links, width).render(rich);
         format!("{}\n{apps}\n{links}", head(view, width))
     }
 
     /// As many lines as the terminal has rows: the part of an update that fits, and the keys.
-    pub fn screen(&mut self, view: &View, (columns, rows): (usize, usize), rich: bool) -> String {
+    pub fn screen(&mut self, view: &TopView, (columns, rows): (usize, usize), rich: bool) -> String {
         self.has_workers = view.has_workers;
         let width = Some(columns);
         let apps = || table(apps_columns(view.has_workers), &view.apps, self.apps, width).render(rich);
         let links = || table(LINKS, &view.links, self.links, width).render(rich);
         let head = head(view, width);
         let (fixed, body) = match self.tables {
-            Tables::Both => (String::new(), format!("{}\n{}", apps(), links())),
+            ShownTables::Both => (String::new(), format!("{}\n{}", apps(), links())),
             // The headings do not scroll.
-            Tables::Apps => heading_apart(&apps()),
-            Tables::Links => heading_apart(&links()),
+            ShownTables::Apps => heading_apart(&apps()),
+            ShownTables::Links => heading_apart(&links()),
         };
         let body: Vec<&str> = body.lines().collect();
         let mut lines: Vec<&str> = head.lines().chain([""]).chain(fixed.lines()).collect();
@@ -165,10 +165,10 @@ impl Page {
 
     /// The keys and their current settings, cut to the width.
     fn footer(&self, columns: usize) -> String {
-        let sort = if self.tables == Tables::Links { self.links } else { self.apps };
+        let sort = if self.tables == ShownTables::Links { self.links } else { self.apps };
         let heading = |column: usize| match self.tables {
-            Tables::Links => LINKS[column].heading,
-            Tables::Both | Tables::Apps => APPS[column].heading,
+            ShownTables::Links => LINKS[column].heading,
+            ShownTables::Both | ShownTables::Apps => APPS[column].heading,
         };
         let by = sort.column.map_or("file order", heading);
         let mut parts = vec![
@@ -198,7 +198,7 @@ fn heading_apart(table: &str) -> (String, String) {
 }
 
 /// The lines about the network as a whole, wrapped to the width.
-fn head(view: &View, width: Option<usize>) -> String {
+fn head(view: &TopView, width: Option<usize>) -> String {
     let Some(width) = width else { return view.head.clone() };
     view.head.lines().flat_map(|line| wrapped(line, width)).map(|line| line + "\n").collect()
 }
@@ -275,7 +275,7 @@ mod tests {
         lines
     }
 
-    fn press(page: &mut Page, keys: &[Key]) {
+    fn press(page: &mut Page, keys: &[KeyPress]) {
         assert!(keys.iter().all(|key| page.press(*key) == Reaction::Redraw));
     }
 
@@ -292,49 +292,49 @@ mod tests {
     #[test]
     fn a_large_network_scrolls_by_lines_and_pages_below_its_headings() {
         let mut page = Page::sorted_by(None);
-        press(&mut page, &[Key::Char('a')]);
+        press(&mut page, &[KeyPress::Char('a')]);
         let lines = seen(&mut page, 30);
         assert!(lines[2].starts_with("APP ") && lines[3].starts_with("app0 ") && lines[10].starts_with("app7 "));
         assert!(lines[11].ends_with("1-8 of 30"), "{lines:#?}");
-        press(&mut page, &[Key::Down, Key::Char('j'), Key::Up]);
+        press(&mut page, &[KeyPress::Down, KeyPress::Char('j'), KeyPress::Up]);
         assert!(seen(&mut page, 30)[3].starts_with("app1 "));
-        press(&mut page, &[Key::PageDown]);
+        press(&mut page, &[KeyPress::PageDown]);
         let lines = seen(&mut page, 30);
         assert!(lines[2].starts_with("APP ") && lines[3].starts_with("app8 "), "{lines:#?}");
-        press(&mut page, &[Key::End, Key::Down, Key::PageDown]);
+        press(&mut page, &[KeyPress::End, KeyPress::Down, KeyPress::PageDown]);
         assert!(seen(&mut page, 30)[10].starts_with("app29 "));
         // After a reload to a smaller network, the view does not stay scrolled past its end.
         assert!(seen(&mut page, 3)[3].starts_with("app0 "));
-        press(&mut page, &[Key::Home]);
+        press(&mut page, &[KeyPress::Home]);
         assert!(seen(&mut page, 30)[3].starts_with("app0 "));
     }
 
     #[test]
     fn links_have_a_view_of_their_own() {
         let mut page = Page::sorted_by(None);
-        press(&mut page, &[Key::Tab, Key::Tab]);
+        press(&mut page, &[KeyPress::Tab, KeyPress::Tab]);
         let lines = seen(&mut page, 30);
         assert!(lines[2].starts_with("LINK ") && lines[3].starts_with("app0.output -> app1.input"), "{lines:#?}");
-        press(&mut page, &[Key::Char('a'), Key::Char('l')]);
+        press(&mut page, &[KeyPress::Char('a'), KeyPress::Char('l')]);
         assert!(seen(&mut page, 30)[2].starts_with("LINK "));
     }
 
     #[test]
     fn rows_are_sorted_by_the_column_that_is_marked() {
         let mut page = Page::sorted_by(Some("in-rate"));
-        press(&mut page, &[Key::Char('a')]);
+        press(&mut page, &[KeyPress::Char('a')]);
         let lines = seen(&mut page, 30);
         assert!(lines[2].contains("IN RATE▼") && lines[3].starts_with("app29 "), "{lines:#?}");
         assert!(lines[11].contains("sort: IN RATE"), "{lines:#?}");
-        press(&mut page, &[Key::Char('r')]);
+        press(&mut page, &[KeyPress::Char('r')]);
         let lines = seen(&mut page, 30);
         assert!(lines[2].contains("IN RATE▲") && lines[3].starts_with("app0 "), "{lines:#?}");
-        press(&mut page, &[Key::Char('r'), Key::Left, Key::Left]);
+        press(&mut page, &[KeyPress::Char('r'), KeyPress::Left, KeyPress::Left]);
         let lines = seen(&mut page, 30);
         assert!(lines[2].contains("APP▲") && lines[4].starts_with("app1 ") && lines[5].starts_with("app10 "));
-        press(&mut page, &[Key::Left]);
+        press(&mut page, &[KeyPress::Left]);
         assert!(seen(&mut page, 30)[11].contains("file order"));
-        press(&mut page, &[Key::Left]);
+        press(&mut page, &[KeyPress::Left]);
         assert!(seen(&mut page, 30)[11].contains("SHARE"));
         // `dropped` is a column of both tables.
         let both = Page::sorted_by(Some("dropped"));
@@ -389,9 +389,9 @@ mod tests {
             let mut page = Page::sorted_by(None);
             let screen = page.screen(&view(30), size, true);
             assert_eq!(screen.lines().count(), size.1, "{screen}");
-            press(&mut page, &[Key::PageDown, Key::End, Key::Up, Key::Tab]);
+            press(&mut page, &[KeyPress::PageDown, KeyPress::End, KeyPress::Up, KeyPress::Tab]);
             page.screen(&view(30), size, false);
         }
-        assert_eq!(Page::sorted_by(None).press(Key::Char('q')), Reaction::Quit);
+        assert_eq!(Page::sorted_by(None).press(KeyPress::Char('q')), Reaction::Quit);
     }
 }

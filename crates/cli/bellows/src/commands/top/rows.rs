@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::text::{Align, bit_rate, count, figure, known, packet_rate, percent, scaled, shortened, span};
 
 /// The contents of one update.
-pub struct View {
+pub struct TopView {
     /// How the network ended, if it did. Its rates are then unknown.
     pub end: Option<&'static str>,
     /// Lines about the network as a whole.
@@ -179,7 +179,7 @@ pub fn sort_help() -> String {
     )
 }
 
-impl View {
+impl TopView {
     /// The changes from the last update to this one, and `total` since the counters were cleared. `problems` has a line
     /// for each.
     pub fn new(
@@ -189,9 +189,9 @@ impl View {
         problems: &str,
         change: &Change,
         total: &Change,
-    ) -> View {
+    ) -> TopView {
         let rate = |value: f64| end.is_none().then_some(value);
-        View {
+        TopView {
             end,
             head: head(name, state, end, problems, change),
             apps: apps(change, total, rate),
@@ -325,7 +325,7 @@ pub mod tests {
     use super::*;
 
     /// An update of a network of this many apps in a row, with rising load.
-    pub fn view(apps: usize) -> View {
+    pub fn view(apps: usize) -> TopView {
         let name = |index: usize| format!("app{index}");
         let app = |index: usize| AppRow {
             name: name(index),
@@ -339,7 +339,7 @@ pub mod tests {
             packets: index as u64,
             ..LinkRow::default()
         };
-        View {
+        TopView {
             end: None,
             head: "net (process 7): running\n".into(),
             apps: (0..apps).map(app).collect(),

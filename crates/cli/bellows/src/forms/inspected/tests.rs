@@ -6,7 +6,7 @@ use bellows_inspect::hot::code::CodeLine as SampledLine;
 use bellows_inspect::hot::{Function, Report as HotReport};
 use bellows_inspect::networks::State;
 use bellows_inspect::timeline::Report;
-use bellows_observe::listing::{AppCode, Call, CodeLine, Listing};
+use bellows_observe::listing::{AppCode, ListedCall, CodeLine, Listing};
 use bellows_observe::timeline::{Event, Passage, Track, What};
 use serde_json::json;
 
@@ -65,7 +65,7 @@ fn a_timeline_with_all_events_has_its_form() {
 
 #[test]
 fn a_breath_with_all_that_it_may_have_has_its_form() {
-    let call = Call {
+    let call = ListedCall {
         entry: "push".to_owned(),
         app: "app".to_owned(),
         function: "push".to_owned(),

@@ -2,7 +2,7 @@
 
 use bellows::forms::{Chapter, Found};
 use bellows_testkit::eventually;
-use bellows_testkit::netns::{self, End, Lab, connect};
+use bellows_testkit::netns::{self, CableEnd, Lab, connect};
 use bellows_testkit::skips::is_skipped;
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ fn the_states_of_ports_at_interfaces_of_the_kernel() {
     let mut lab = Lab::new();
     let [middle, other] = ["middle", "other"].map(|name| lab.silent_host(name));
     for (number, name) in ["fast", "raw"].into_iter().enumerate() {
-        let ends = [&middle, &other].map(|host| End::new(host, name, &format!("00:00:5e:00:53:2{number}")));
+        let ends = [&middle, &other].map(|host| CableEnd::new(host, name, &format!("00:00:5e:00:53:2{number}")));
         connect([&ends[0], &ends[1]], 1_500);
     }
     let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use bellows_engine::listing::{AppCode, Call, CodeLine, Listing};
+use bellows_engine::listing::{AppCode, ListedCall, CodeLine, Listing};
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ fn reply(request: &Value) -> (Value, Vec<u8>) {
         "breath" => {
             let text = HOSTILE.to_owned();
             let call =
-                Call { entry: text.clone(), app: text.clone(), function: text.clone(), tests: vec![text.clone()] };
+                ListedCall { entry: text.clone(), app: text.clone(), function: text.clone(), tests: vec![text.clone()] };
             let code =
                 CodeLine { address: u64::MAX, bytes: text.clone(), text: text.clone(), label: Some(text.clone()) };
             let listing = Listing {

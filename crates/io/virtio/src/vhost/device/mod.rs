@@ -66,13 +66,13 @@ pub(super) struct Device {
     ports: Arc<Ports>,
     /// The quota of large buffers for the driver's packets.
     share: Arc<LargeShare>,
-    session: Session,
+    session: DeviceSession,
     retired: Retired,
 }
 
 /// The state of one connection.
 #[derive(Default)]
-struct Session {
+struct DeviceSession {
     /// The features that the driver may choose from. They and the number of queues stay as they were at its beginning.
     offered: Features,
     features: Features,
@@ -85,9 +85,9 @@ struct Session {
     inflight: Option<Arc<InflightRegion>>,
 }
 
-impl Session {
-    fn with_queues(queues: usize) -> Session {
-        Session { queues: (0..queues).map(|_| Queue::default()).collect(), ..Session::default() }
+impl DeviceSession {
+    fn with_queues(queues: usize) -> DeviceSession {
+        DeviceSession { queues: (0..queues).map(|_| Queue::default()).collect(), ..DeviceSession::default() }
     }
 }
 
@@ -100,7 +100,7 @@ impl Device {
     ) -> Device {
         let memory = PeerMemory::limited(config.policy.any_file);
         let share = Arc::new(LargeShare::new());
-        let (session, retired) = (Session::default(), Retired::default());
+        let (session, retired) = (DeviceSession::default(), Retired::default());
         Device { config, lender, status, memory, ports, share, session, retired }
     }
 
@@ -109,7 +109,7 @@ impl Device {
         let pairs = self.ports.pairs();
         let offered = self.config.offered(pairs);
         self.status.offer(offered);
-        self.session = Session { offered, ..Session::with_queues(2 * pairs) };
+        self.session = DeviceSession { offered, ..DeviceSession::with_queues(2 * pairs) };
         2 * pairs
     }
 
@@ -214,7 +214,7 @@ impl Device {
         self.replace_memory(Memory::default());
         (0..self.session.queues.len()).for_each(|queue| self.clear_notifiers(queue));
         let _ = self.log_call().set(None);
-        self.session = Session::with_queues(self.session.queues.len());
+        self.session = DeviceSession::with_queues(self.session.queues.len());
         self.tell();
     }
 

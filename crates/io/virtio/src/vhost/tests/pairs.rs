@@ -13,7 +13,7 @@ use super::peer::{Engine, Folder, LENGTH, config, errors, event, until};
 use crate::Features;
 use crate::ring::Areas;
 use crate::vhost::{
-    Backend, BackendConfig, Borrowed, Confinement, Frontend, FrontendConfig, FrontendStatus, Layout, Mode, Negotiated,
+    Backend, BackendConfig, Borrowed, Confinement, Frontend, FrontendConfig, FrontendStatus, DriverFactory, Mode, Negotiated,
     PeerPolicy, Placed, QueueLayout, SharedFile,
 };
 
@@ -59,7 +59,7 @@ struct Simple {
     living: Arc<AtomicU64>,
 }
 
-impl Layout for Simple {
+impl DriverFactory for Simple {
     type Driver = Driver;
 
     fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Driver>> {
@@ -130,7 +130,7 @@ struct Troubled {
     calls: u32,
 }
 
-impl Layout for Troubled {
+impl DriverFactory for Troubled {
     type Driver = Driver;
 
     fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Driver>> {

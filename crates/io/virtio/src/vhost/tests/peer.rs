@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bellows_ipc::memfd;
 use bellows_packet::Vector;
-use bellows_sys::wake::Event;
+use bellows_sys::wake::WakeEvent;
 use bellows_testkit::scratch::{TempDir, scratch};
 
 use crate::Features;
@@ -133,7 +133,7 @@ pub(super) const SIZE: u16 = 256;
 pub(super) const FEATURES: Features = Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0);
 
 pub(super) fn event() -> File {
-    File::from(Event::new().unwrap().as_fd().try_clone_to_owned().unwrap())
+    File::from(WakeEvent::new().unwrap().as_fd().try_clone_to_owned().unwrap())
 }
 
 impl Peer {

@@ -6,7 +6,7 @@ use bellows_config::Registry;
 use bellows_engine::Schedule;
 use clap::ValueEnum;
 
-use super::{AppbenchError, Counters, InPlace, Options, Row, Subject, measure, run};
+use super::{AppbenchError, Counters, InPlace, AppbenchOptions, ChainRow, Subject, measure, run};
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, packets, whole};
 use crate::report::BenchError;
 use crate::residence::Resident;
@@ -138,12 +138,12 @@ impl Arguments {
             }
             Some(keys) => with_keys(&apps, keys),
         };
-        Ok(Subject::Row(Row {
+        Ok(Subject::Row(ChainRow {
             apps,
             against: self.against.clone().unwrap_or_default(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
-            ..Row::default()
+            ..ChainRow::default()
         }))
     }
 }
@@ -186,7 +186,7 @@ impl Benchmark for Arguments {
             }
             subject => (subject, None),
         };
-        let options = Options {
+        let options = AppbenchOptions {
             packets: self.packets,
             processes: self.processes,
             burst: self.burst,
@@ -200,7 +200,7 @@ impl Benchmark for Arguments {
                 Counting::Processor => Counters::Processor,
                 Counting::Valgrind => Counters::Valgrind,
             },
-            ..Options::new(subject)
+            ..AppbenchOptions::new(subject)
         };
         Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.observer)?)
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rounds::{CLOCKS, CYCLES, Comparison, Tally};
 use super::signature::{self, Point};
 use super::text::Title;
-use super::{Account, Cell, Counters, Options, Plan};
+use super::{Account, AppbenchCell, Counters, AppbenchOptions, AppbenchPlan};
 use crate::report::Measurement;
 use crate::supply::Footprint;
 
@@ -35,7 +35,7 @@ pub(super) struct Recorded {
 /// The figures under one combination of conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
-    pub(super) cell: Cell,
+    pub(super) cell: AppbenchCell,
     pub(super) processes: usize,
     /// Packets of each network in all processes.
     pub(super) packets: u64,
@@ -68,7 +68,7 @@ fn rank(event: &str) -> (usize, &str) {
 }
 
 impl Summary {
-    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Summary {
+    pub(crate) fn of(cell: AppbenchCell, answers: Vec<Comparison>) -> Summary {
         let with_apps: Vec<&Tally> = answers.iter().filter_map(|answer| answer.with_app.as_ref()).collect();
         let mut events: Vec<String> =
             with_apps.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
@@ -112,7 +112,7 @@ impl Summary {
     }
 
     /// The conditions.
-    pub(crate) fn cell(&self) -> Cell {
+    pub(crate) fn cell(&self) -> AppbenchCell {
         self.cell
     }
 
@@ -184,7 +184,7 @@ impl Summary {
     }
 }
 
-impl Cell {
+impl AppbenchCell {
     fn labels(self) -> Vec<(&'static str, Value)> {
         let resident = self.residence.map(|residence| ("resident", json!(residence.level)));
         resident.into_iter().chain(self.prefetch.map(|distance| ("prefetch", distance.into()))).collect()
@@ -263,7 +263,7 @@ pub(super) fn is_within_noise(difference: &Median) -> bool {
 }
 
 /// The notes of the report.
-pub(super) fn notes(options: &Options, plan: &Plan<'_>, summaries: &[Summary]) -> Vec<String> {
+pub(super) fn notes(options: &AppbenchOptions, plan: &AppbenchPlan<'_>, summaries: &[Summary]) -> Vec<String> {
     let mut notes = Vec::new();
     let idle = summaries.iter().filter(|summary| summary.busy < BUSY).map(|summary| summary.busy);
     if let Some(busy) = idle.min_by(f64::total_cmp) {
@@ -353,9 +353,9 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmarks::appbench::{Account, Recording, Row, Subject};
+    use crate::benchmarks::appbench::{Account, Recording, ChainRow, Subject};
 
-    const CELL: Cell = Cell { residence: None, prefetch: None };
+    const CELL: AppbenchCell = AppbenchCell { residence: None, prefetch: None };
 
     fn tally(costs: &[(&str, f64)], clocks: u64) -> Tally {
         let account = |app: &str, clocks, calls| Account { app: app.to_owned(), clocks, packets: 100 * calls, calls };
@@ -417,9 +417,9 @@ mod tests {
 
     #[test]
     fn a_difference_within_noise_is_noted() {
-        let options = Options::new(Subject::Row(Row { apps: "tee".to_owned(), ..Row::default() }));
+        let options = AppbenchOptions::new(Subject::Row(ChainRow { apps: "tee".to_owned(), ..ChainRow::default() }));
         let registry = bellows_apps::registry();
-        let plan = Plan::of(&options, &registry).unwrap();
+        let plan = AppbenchPlan::of(&options, &registry).unwrap();
         let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Summary::of(CELL, answers)]).join("\n");
         let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3))).collect();
         assert!(said(even(15)).contains("the difference in clocks is within noise"));

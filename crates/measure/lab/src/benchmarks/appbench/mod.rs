@@ -79,14 +79,14 @@ const APP: &str = "APP";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Subject {
     /// Apps in a row, between a source and a sink.
-    Row(Row),
+    Row(ChainRow),
     /// An app in its place in a network.
     InPlace(InPlace),
 }
 
 /// Apps in a row, as [`load_chain`] reads them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ChainRow {
     /// The apps.
     pub apps: String,
     /// The apps of the baseline; if empty, the baseline has no apps in their place.
@@ -124,7 +124,7 @@ pub enum Counters {
 
 /// The options of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
+pub struct AppbenchOptions {
     /// The apps to measure.
     pub subject: Subject,
     /// Packets that each process sends through each of the two networks. Default: 10 million, or 1 million if packets
@@ -150,10 +150,10 @@ pub struct Options {
     pub counters: Counters,
 }
 
-impl Options {
+impl AppbenchOptions {
     /// The default options for a subject.
-    pub fn new(subject: Subject) -> Options {
-        Options {
+    pub fn new(subject: Subject) -> AppbenchOptions {
+        AppbenchOptions {
             subject,
             packets: None,
             processes: 15,
@@ -172,7 +172,7 @@ impl Options {
         self.packets.unwrap_or(if self.residents.is_empty() { 10_000_000 } else { 1_000_000 })
     }
 
-    fn cells(&self, levels: Option<&Levels>) -> Result<Vec<Cell>, NotFound> {
+    fn cells(&self, levels: Option<&Levels>) -> Result<Vec<AppbenchCell>, NotFound> {
         let residence = |&level: &Resident| levels.map(|levels| levels.residence(level)).transpose();
         let residences: Vec<Option<Residence>> = match self.residents.as_slice() {
             [] => vec![None],
@@ -183,12 +183,12 @@ impl Options {
             distances => distances.iter().copied().map(Some).collect(),
         };
         let cells =
-            |&residence: &Option<Residence>| distances.iter().map(move |&prefetch| Cell { residence, prefetch });
+            |&residence: &Option<Residence>| distances.iter().map(move |&prefetch| AppbenchCell { residence, prefetch });
         Ok(residences.iter().flat_map(cells).collect())
     }
 
     /// What the measurement's sources send.
-    fn supply_config(&self, cell: Cell, supplies: usize) -> Result<SupplyConfig, TrafficError> {
+    fn supply_config(&self, cell: AppbenchCell, supplies: usize) -> Result<SupplyConfig, TrafficError> {
         let traffic = self.traffic.clone().map_or_else(|| SMALL.parse(), Ok)?;
         let offered = self.offered.map(|all| all / supplies.max(1) as f64);
         Ok(SupplyConfig { traffic, residence: cell.residence, offered, supplies })
@@ -211,7 +211,7 @@ const SMALL: &str = "60";
 
 /// One combination of varied conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct AppbenchCell {
     /// The cache level that packets come from. Default: fresh from the source.
     pub residence: Option<Residence>,
     /// The prefetch distance. Default: the app's own.
@@ -333,9 +333,9 @@ impl TaskError {
 
 /// The task of one worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
-    options: Options,
-    cell: Cell,
+pub struct AppbenchTask {
+    options: AppbenchOptions,
+    cell: AppbenchCell,
     what: Work,
 }
 
@@ -364,12 +364,12 @@ pub struct Answer {
 /// # Errors
 /// See [`AppbenchError`].
 pub fn run(
-    options: &Options,
+    options: &AppbenchOptions,
     arguments: &[&str],
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<Finished, AppbenchError> {
-    let plan = catch(|| Plan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
+    let plan = catch(|| AppbenchPlan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
     if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
         return Err(AppbenchError::OwnPackets(app.clone()));
     }
@@ -402,27 +402,27 @@ pub fn run(
 /// A measurement under one combination of conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    pub(crate) options: Options,
-    pub(crate) cell: Cell,
+    pub(crate) options: AppbenchOptions,
+    pub(crate) cell: AppbenchCell,
 }
 
 impl Job {
-    fn task(&self, what: Work) -> Task {
-        Task { options: self.options.clone(), cell: self.cell, what }
+    fn task(&self, what: Work) -> AppbenchTask {
+        AppbenchTask { options: self.options.clone(), cell: self.cell, what }
     }
 }
 
 /// The levels of the memory hierarchy: this machine's, measured in a fresh process, or callgrind's.
 pub(crate) fn levels(
-    options: &Options,
+    options: &AppbenchOptions,
     arguments: &[&str],
     observer: &mut dyn Observer,
 ) -> Result<Levels, AppbenchError> {
     if options.counters == Counters::Valgrind {
         return Ok(Levels::simulated());
     }
-    let cell = Cell { residence: None, prefetch: None };
-    let task = Task { options: options.clone(), cell, what: Work::MeasureLevels };
+    let cell = AppbenchCell { residence: None, prefetch: None };
+    let task = AppbenchTask { options: options.clone(), cell, what: Work::MeasureLevels };
     let (Answer { outcome, levels }, _) = ask(arguments, &task, observer)?;
     outcome?;
     levels.ok_or_else(|| unreachable!("the task finds levels or fails"))
@@ -430,13 +430,13 @@ pub(crate) fn levels(
 
 /// Checks that the apps can be linked.
 pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
-    let planned = catch(|| Plan::of(&job.options, registry).map(drop));
+    let planned = catch(|| AppbenchPlan::of(&job.options, registry).map(drop));
     planned.unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))
 }
 
 /// Whether the first app makes its own packets.
 pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
-    catch(|| Plan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())).unwrap_or(false)
+    catch(|| AppbenchPlan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())).unwrap_or(false)
 }
 
 /// Checks in a fresh process that the apps can be measured.
@@ -463,7 +463,7 @@ pub(crate) fn take_turns(
 /// Runs both networks of each job under callgrind.
 fn count(
     jobs: &[Job],
-    plan: &Plan<'_>,
+    plan: &AppbenchPlan<'_>,
     arguments: &[&str],
     observer: &mut dyn Observer,
 ) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
@@ -484,8 +484,8 @@ fn count(
 }
 
 /// Does one task, in a fresh process.
-pub fn measure(task: Task, registry: &Registry) -> Answer {
-    let Task { options, cell, what } = task;
+pub fn measure(task: AppbenchTask, registry: &Registry) -> Answer {
+    let AppbenchTask { options, cell, what } = task;
     settle(options.cpu);
     if what == Work::MeasureLevels {
         let (outcome, levels) = match Levels::measure() {
@@ -498,8 +498,8 @@ pub fn measure(task: Task, registry: &Registry) -> Answer {
     Answer { outcome, levels: None }
 }
 
-fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
-    let plan = Plan::of(options, registry).map_err(|error| error.to_string())?;
+fn work(options: &AppbenchOptions, cell: AppbenchCell, what: Work, registry: &Registry) -> Result<Comparison, String> {
+    let plan = AppbenchPlan::of(options, registry).map_err(|error| error.to_string())?;
     let beds = CellTestbeds { plan: &plan, options, cell, registry };
     match what {
         Work::MeasureLevels => Ok(Comparison::default()),
@@ -511,9 +511,9 @@ fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Resul
 
 /// Makes the networks of one cell.
 struct CellTestbeds<'b> {
-    plan: &'b Plan<'b>,
-    options: &'b Options,
-    cell: Cell,
+    plan: &'b AppbenchPlan<'b>,
+    options: &'b AppbenchOptions,
+    cell: AppbenchCell,
     registry: &'b Registry,
 }
 
@@ -531,7 +531,7 @@ impl TestbedFactory for CellTestbeds<'_> {
 }
 
 /// The analysed subject.
-pub(crate) struct Plan<'s> {
+pub(crate) struct AppbenchPlan<'s> {
     subject: &'s Subject,
     settings: Settings,
     wiring: Wiring,
@@ -547,14 +547,14 @@ pub(crate) struct Plan<'s> {
     remarks: Vec<String>,
 }
 
-impl<'s> Plan<'s> {
+impl<'s> AppbenchPlan<'s> {
     /// Whether the baseline contains other apps.
     fn is_comparison(&self) -> bool {
         matches!(self.subject, Subject::Row(row) if !row.against.is_empty())
     }
 
-    fn of(options: &'s Options, registry: &Registry) -> Result<Plan<'s>, AppbenchError> {
-        let Options { subject, .. } = options;
+    fn of(options: &'s AppbenchOptions, registry: &Registry) -> Result<AppbenchPlan<'s>, AppbenchError> {
+        let AppbenchOptions { subject, .. } = options;
         match subject {
             Subject::Row(row) => {
                 let wire = |apps: &[AppSpec]| Wiring::of(apps, &row.inputs, &row.outputs);
@@ -565,7 +565,7 @@ impl<'s> Plan<'s> {
                 let settings = options.over(Settings::default());
                 let own_distance = apps.iter().map(|app| app.info().prefetch).max().unwrap_or(0);
                 let subject_name = apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>().join(" | ");
-                Ok(Plan {
+                Ok(AppbenchPlan {
                     subject,
                     settings,
                     wiring,
@@ -590,7 +590,7 @@ impl<'s> Plan<'s> {
                 let (wiring, against) = Default::default();
                 let settings = options.over(engine.settings());
                 let subject_name = place.app.clone();
-                Ok(Plan {
+                Ok(AppbenchPlan {
                     subject,
                     settings,
                     wiring,
@@ -610,7 +610,7 @@ impl<'s> Plan<'s> {
         &self,
         run: Run,
         settings: Settings,
-        cell: Cell,
+        cell: AppbenchCell,
         supply_config: SupplyConfig,
         registry: &Registry,
     ) -> Result<Testbed, String> {
@@ -654,7 +654,7 @@ fn fetching(apps: Vec<AppSpec>, prefetch: Option<usize>) -> Vec<AppSpec> {
     }
 }
 
-impl Row {
+impl ChainRow {
     fn read(&self, apps: &str, registry: &Registry) -> Result<Vec<AppSpec>, AppbenchError> {
         if apps.is_empty() {
             return Ok(Vec::new());

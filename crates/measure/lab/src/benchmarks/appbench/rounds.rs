@@ -9,7 +9,7 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
 use super::bed::{Recording, Testbed, Totals};
-use super::{Options, Run};
+use super::{AppbenchOptions, Run};
 use crate::callgrind::{self, Counts};
 use crate::supply::Footprint;
 use crate::timing::{CYCLES_PER_STEP, median_or_nan, quieter_half};
@@ -279,7 +279,7 @@ pub(super) trait TestbedFactory {
 
 /// Measures both networks in turn, and then what the live accounting records for them.
 pub(super) fn compare(
-    options: &Options,
+    options: &AppbenchOptions,
     beds: &impl TestbedFactory,
     with_app_first: bool,
 ) -> Result<Comparison, String> {

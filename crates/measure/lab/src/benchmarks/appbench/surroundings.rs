@@ -3,21 +3,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellows_apps::sink::Sink;
-use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Registry};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Registry};
 use bellows_engine::{App, AppSpec, Engine, Io, Network, Port, Ports, Settings};
 use bellows_packet::Packet;
 
-use super::Row;
+use super::ChainRow;
 use crate::supply::{Frame, SupplyConfig, pair};
 use crate::traffic::Traffic;
 
 /// Breaths after the last packet was sent, in which packets leave the apps.
 const LAST_BREATHS: usize = 64;
 
-impl Row {
+impl ChainRow {
     /// The row, and its packets unless others are chosen, with what its first app says that it needs. An app that needs
     /// objects, prepared packets or named inputs may be written without keys: it gets those of its own benchmark.
-    pub(super) fn surrounded(self, registry: &Registry) -> (Row, Option<Traffic>) {
+    pub(super) fn surrounded(self, registry: &Registry) -> (ChainRow, Option<Traffic>) {
         let first = self.apps.split(['(', '|']).next().unwrap_or_default().trim();
         let Some(own) = own_row(first, registry) else { return (self, None) };
         let is_bare = is_bare(&self.apps);
@@ -31,7 +31,7 @@ impl Row {
         let outputs = if self.outputs.is_empty() && is_bare { owned(own.outputs) } else { self.outputs };
         // A test parses every row's.
         let traffic = own.traffic.parse().ok();
-        (Row { apps, against, inputs, outputs, objects: own.objects, before: own.before }, traffic)
+        (ChainRow { apps, against, inputs, outputs, objects: own.objects, before: own.before }, traffic)
     }
 
     /// A sentence for the report about the apps in front of the measured ones.
@@ -60,8 +60,8 @@ fn is_bare_name(apps: &str) -> bool {
 fn own_row(app: &str, registry: &Registry) -> Option<BenchRow> {
     // Apps that need files have only keys.
     match registry.get(app)?.bench(&BenchFiles::new("", "")) {
-        Bench::Rows(rows) => rows.into_iter().next().filter(|row| row.has_surroundings() || !row.inputs.is_empty()),
-        Bench::Unmeasured(_) => None,
+        BenchSetup::Rows(rows) => rows.into_iter().next().filter(|row| row.has_surroundings() || !row.inputs.is_empty()),
+        BenchSetup::Unmeasured(_) => None,
     }
 }
 
@@ -151,8 +151,8 @@ impl App for Recorder {
 mod tests {
     use super::*;
 
-    fn row(apps: &str) -> (Row, Option<Traffic>) {
-        Row { apps: apps.to_owned(), ..Row::default() }.surrounded(&bellows_apps::registry())
+    fn row(apps: &str) -> (ChainRow, Option<Traffic>) {
+        ChainRow { apps: apps.to_owned(), ..ChainRow::default() }.surrounded(&bellows_apps::registry())
     }
 
     fn frames(apps: &str, traffic: &str) -> Result<Vec<Frame>, String> {
@@ -173,7 +173,7 @@ mod tests {
         assert!(remark.contains("`ethernet-input`, `ip4-input`, `ip4-lookup` have passed them on"), "{remark}");
         let (keys, _) = row("ip4-lookup(vrf = \"router\", prefetch = 4) | counter");
         assert!(keys.apps.starts_with("ip4-lookup(vrf = \"router\", prefetch = 4)") && !keys.objects.is_empty());
-        let against = Row { apps: "ip4-lookup".to_owned(), against: "ip4-lookup".to_owned(), ..Row::default() };
+        let against = ChainRow { apps: "ip4-lookup".to_owned(), against: "ip4-lookup".to_owned(), ..ChainRow::default() };
         let (against, _) = against.surrounded(&bellows_apps::registry());
         assert_eq!(against.apps, against.against);
     }
@@ -182,7 +182,7 @@ mod tests {
     fn other_apps_are_as_they_are_written() {
         for apps in ["tee", "truncate", "rss", "nonsense", "source | sink"] {
             let (found, traffic) = row(apps);
-            assert_eq!((found, traffic), (Row { apps: apps.to_owned(), ..Row::default() }, None));
+            assert_eq!((found, traffic), (ChainRow { apps: apps.to_owned(), ..ChainRow::default() }, None));
         }
     }
 

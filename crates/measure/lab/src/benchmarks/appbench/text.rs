@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::figures::{EventRow, Recorded, Summary};
 use super::wiring::Wiring;
-use super::{Options, Plan, Subject};
+use super::{AppbenchOptions, AppbenchPlan, Subject};
 use crate::report::Report;
 
 /// A description of the measurement.
@@ -21,7 +21,7 @@ pub(super) struct Title {
 }
 
 impl Title {
-    pub(super) fn of(options: &Options, plan: &Plan<'_>) -> Title {
+    pub(super) fn of(options: &AppbenchOptions, plan: &AppbenchPlan<'_>) -> Title {
         let usual = [("schedule", json!(plan.settings.schedule)), ("burst", plan.settings.burst.into())];
         match &options.subject {
             Subject::Row(row) => {

@@ -24,7 +24,7 @@ use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
 use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
-use crate::turns::{Match, Peer, Session, beside_bare_loop};
+use crate::turns::{Match, Peer, MatchSession, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
 use pseudo::{Bare, MAX_APPS, Simulation};
 
@@ -306,7 +306,7 @@ const DOCUMENT_BREATHS: f64 = 1e8;
 
 /// One figure for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
+struct BreathsimTask {
     cell: Cell,
     /// The number of turns.
     turns: u64,
@@ -369,14 +369,14 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         rows.into_iter().flat_map(|cell| options.model.iter().map(move |model| (cell, model))).collect()
     };
     let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
-    let mut session = Session::new(arguments, options.common.cpu, all, observer);
+    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
     let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
     for cells in networks {
         let models = models(cells);
         // All sides of a comparison take the same number of turns.
         let turns = cells.iter().map(|cell| cell.timed).min().unwrap_or(1).clamp(1, TURNS);
         let peers: Vec<Peer> = models.iter().map(|(cell, model)| model.peer(*cell, turns)).collect();
-        let task = |&cell: &Cell| Task { cell, turns, cpu: options.common.cpu };
+        let task = |&cell: &Cell| BreathsimTask { cell, turns, cpu: options.common.cpu };
         let matches = session.matches(processes, &[turns as usize], &peers, |_| cells.iter().map(task).collect())?;
         for side in matches.iter().flat_map(|found| found.sides.iter().zip(cells)) {
             let (side, cell) = side;
@@ -432,8 +432,8 @@ fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<Str
 ///
 /// # Errors
 /// Why the engine does not run under the schedule here.
-fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { cell, turns, cpu } = task;
+fn lay_out(task: BreathsimTask) -> Result<Box<dyn Side>, String> {
+    let BreathsimTask { cell, turns, cpu } = task;
     settle(cpu);
     let settings = Settings { schedule: cell.schedule, busywait: true, ..Settings::default() };
     let mut simulation = Simulation::new(cell.apps, cell.work, settings)?;

@@ -46,9 +46,9 @@ impl<const N: u64> App for Pseudo<N> {
 
 /// A word that tells the feeder whether to send.
 #[derive(Default)]
-struct Order(AtomicU32);
+struct FeederOrder(AtomicU32);
 
-impl Watched for Order {
+impl Watched for FeederOrder {
     fn word(&self) -> Option<&AtomicU32> {
         Some(&self.0)
     }
@@ -56,7 +56,7 @@ impl Watched for Order {
 
 /// Sends one packet on each output when told to, once. Until then the breath tests its slot and does not call it.
 struct Feeder {
-    order: Arc<Order>,
+    order: Arc<FeederOrder>,
 }
 
 impl App for Feeder {
@@ -126,7 +126,7 @@ fn are_distinct() -> bool {
 /// An engine with pseudo-apps.
 pub struct Simulation {
     engine: Engine,
-    order: Arc<Order>,
+    order: Arc<FeederOrder>,
     work: u64,
     counted: Vec<Arc<AtomicU64>>,
 }
@@ -139,7 +139,7 @@ impl Simulation {
                 &"this program was built with one function for several pseudo-apps; build it without merging functions",
             );
         }
-        let order = Arc::new(Order::default());
+        let order = Arc::new(FeederOrder::default());
         let counted: Vec<Arc<AtomicU64>> = (0..apps).map(|_| Arc::default()).collect();
         let network = Network::new().app("feeder", Feeder { order: Arc::clone(&order) });
         let network = ADD.iter().zip(&counted).fold(network, |network, (add, counted)| add(network, work, counted));

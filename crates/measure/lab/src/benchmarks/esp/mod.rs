@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
-use crate::turns::{Match, Session};
+use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
+use crate::turns::{Match, MatchSession};
 use crate::workers;
-use side::{FIGURES, Task, lay_out};
+use side::{FIGURES, EspTask, lay_out};
 
 /// Measure what the app esp costs beside its cipher alone
 ///
@@ -54,10 +54,10 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let processes = options.figures.processes;
     let groups: Vec<(Algorithm, usize)> =
         algorithms.into_iter().flat_map(|algorithm| LENGTHS.map(|length| (algorithm, length))).collect();
-    let mut session = Session::new(arguments, options.common.cpu, groups.len() * processes, observer);
-    let (mut table, mut results) = (Table::default(), Vec::new());
+    let mut session = MatchSession::new(arguments, options.common.cpu, groups.len() * processes, observer);
+    let (mut table, mut results) = (ReportTable::default(), Vec::new());
     for (algorithm, length) in groups {
-        let task = Task { algorithm: algorithm.name().to_owned(), length, cpu: options.common.cpu };
+        let task = EspTask { algorithm: algorithm.name().to_owned(), length, cpu: options.common.cpu };
         let matches = session.matches(processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         let found = measured(algorithm, length, &matches);
         session.show(&table.part("esp", session.machine(), processes, &found));

@@ -31,7 +31,7 @@ const ETHERNET: usize = 14;
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct EspTask {
     pub(super) algorithm: String,
     /// Bytes of the packets that are sealed.
     pub(super) length: usize,
@@ -42,13 +42,13 @@ pub(super) struct Task {
 ///
 /// # Errors
 /// If there is no such cipher.
-pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: EspTask) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
     pool::init(pool::Config::default()).unwrap_or_else(|error| fail(&error));
     let algorithm: Algorithm = task.algorithm.parse().map_err(|error| format!("{error}"))?;
     let times = Arc::new(Times::default());
     let engine = engine(algorithm, task.length, &times);
-    let mut measured = Measured { engine, times, bare: Bare::new(algorithm, task.length) };
+    let mut measured = Measured { engine, times, bare: BareCipher::new(algorithm, task.length) };
     measured.circulate();
     measured.times.take();
     Ok(Box::new(measured))
@@ -117,14 +117,14 @@ fn engine(algorithm: Algorithm, length: usize, times: &Arc<Times>) -> Engine {
 }
 
 /// The cipher alone, over packets of its own.
-struct Bare {
+struct BareCipher {
     cipher: Cipher,
     packets: Vec<Packet>,
     number: u64,
 }
 
-impl Bare {
-    fn new(algorithm: Algorithm, length: usize) -> Bare {
+impl BareCipher {
+    fn new(algorithm: Algorithm, length: usize) -> BareCipher {
         let keys = Keys::parse(algorithm, &key(algorithm, 3)).unwrap_or_else(|error| fail(&error));
         // As much as the app encrypts, and the ICV.
         let sealed = |mut packet: Packet| {
@@ -132,7 +132,7 @@ impl Bare {
             packet
         };
         let packets = (0..IN_FLIGHT).map(|_| sealed(packet(length))).collect();
-        Bare { cipher: Cipher::new(&keys), packets, number: 0 }
+        BareCipher { cipher: Cipher::new(&keys), packets, number: 0 }
     }
 
     fn seal(&mut self) {
@@ -158,7 +158,7 @@ impl Bare {
 struct Measured {
     engine: Engine,
     times: Arc<Times>,
-    bare: Bare,
+    bare: BareCipher,
 }
 
 impl Measured {

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::CHANGES;
 use super::reading::{Looking, Tables, Unwatched};
 use super::routes::Prefixes;
-use super::side::Reader;
+use super::side::ReaderLookUps;
 use crate::slices::{Sliced, Turn};
 use crate::workers::Side;
 
@@ -29,13 +29,13 @@ impl Changing {
         prefixes: Prefixes,
         next_hops: u32,
         commit: usize,
-        reader: Reader,
+        reader: ReaderLookUps,
     ) -> Result<Changing, std::io::Error> {
         let tables = Tables::new(&prefixes, next_hops)?;
         let read = match reader {
-            Reader::Nothing => None,
-            Reader::Changing => Some(Arc::clone(&tables)),
-            Reader::Others => Some(Tables::new(&prefixes, next_hops)?),
+            ReaderLookUps::Nothing => None,
+            ReaderLookUps::Changing => Some(Arc::clone(&tables)),
+            ReaderLookUps::Others => Some(Tables::new(&prefixes, next_hops)?),
         };
         let reader = read.map(|tables| Looking::at(tables, &prefixes, Unwatched));
         Ok(Changing { prefixes, next_hops, commit, random: Rng::with_seed(4), tables, reader })

@@ -23,13 +23,13 @@ use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Report, Table, chosen};
+use crate::report::{BenchError, Report, ReportTable, chosen};
 use crate::targets::conclusions;
-use crate::turns::Session;
+use crate::turns::MatchSession;
 use crate::workers::{self, ProcessError};
 use results::Sides;
 use routes::Prefixes;
-use side::{Kind, Reader, Structure, Task, Work, lay_out};
+use side::{KeyFamily, ReaderLookUps, Structure, FibTask, FibWork, lay_out};
 use tables::{Intervals, KEY_SETS, Keys, LookUp, keys};
 
 /// Keys that are looked up together.
@@ -46,7 +46,7 @@ const COMMITS: [usize; 2] = [1, 100];
 
 /// What a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum FibCase {
     Ipv4,
     Ipv6,
     Changes,
@@ -54,36 +54,36 @@ enum Case {
     Load,
 }
 
-impl Case {
-    const ALL: [Case; 5] = [Case::Ipv4, Case::Ipv6, Case::Changes, Case::Replace, Case::Load];
+impl FibCase {
+    const ALL: [FibCase; 5] = [FibCase::Ipv4, FibCase::Ipv6, FibCase::Changes, FibCase::Replace, FibCase::Load];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Ipv4 => "ipv4",
-            Case::Ipv6 => "ipv6",
-            Case::Changes => "changes",
-            Case::Replace => "replace",
-            Case::Load => "load",
+            FibCase::Ipv4 => "ipv4",
+            FibCase::Ipv6 => "ipv6",
+            FibCase::Changes => "changes",
+            FibCase::Replace => "replace",
+            FibCase::Load => "load",
         }
     }
 
-    fn kind(self) -> Option<Kind> {
+    fn kind(self) -> Option<KeyFamily> {
         match self {
-            Case::Ipv4 => Some(Kind::Ipv4),
-            Case::Ipv6 => Some(Kind::Ipv6),
-            Case::Changes | Case::Replace | Case::Load => None,
+            FibCase::Ipv4 => Some(KeyFamily::Ipv4),
+            FibCase::Ipv6 => Some(KeyFamily::Ipv6),
+            FibCase::Changes | FibCase::Replace | FibCase::Load => None,
         }
     }
 
     /// The work of each process, and its name.
-    fn works(self, has_peers: bool) -> Vec<(Work, &'static str)> {
-        let look_up = |kind, structure| Work::LookUp { kind, structure };
+    fn works(self, has_peers: bool) -> Vec<(FibWork, &'static str)> {
+        let look_up = |kind, structure| FibWork::LookUp { kind, structure };
         match (self, self.kind()) {
-            (Case::Replace, _) => vec![(Work::Replace, "bellows")],
-            (Case::Load, _) => vec![(Work::Load, "bellows")],
+            (FibCase::Replace, _) => vec![(FibWork::Replace, "bellows")],
+            (FibCase::Load, _) => vec![(FibWork::Load, "bellows")],
             (_, Some(kind)) => {
                 let mut works = vec![(look_up(kind, Structure::Own), "bellows")];
-                if kind == Kind::Ipv4 && !has_peers {
+                if kind == KeyFamily::Ipv4 && !has_peers {
                     works.push((look_up(kind, Structure::Dir24), "plain DIR-24-8"));
                 }
                 if !has_peers {
@@ -92,8 +92,8 @@ impl Case {
                 works
             }
             (_, None) => {
-                let readers = [Reader::Nothing, Reader::Changing, Reader::Others];
-                let change = |commit| readers.map(|reader| (Work::Change { commit, reader }, "bellows"));
+                let readers = [ReaderLookUps::Nothing, ReaderLookUps::Changing, ReaderLookUps::Others];
+                let change = |commit| readers.map(|reader| (FibWork::Change { commit, reader }, "bellows"));
                 COMMITS.into_iter().flat_map(change).collect()
             }
         }
@@ -156,40 +156,40 @@ impl Benchmark for Arguments {
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let has_peers = !options.peer.is_empty();
-    let cases = Case::ALL.into_iter().filter(|case| !has_peers || case.kind().is_some());
-    let cases = chosen(cases, Case::name, &options.figures.case)?;
-    let conditions: Vec<(Case, usize)> = cases
+    let cases = FibCase::ALL.into_iter().filter(|case| !has_peers || case.kind().is_some());
+    let cases = chosen(cases, FibCase::name, &options.figures.case)?;
+    let conditions: Vec<(FibCase, usize)> = cases
         .into_iter()
         .flat_map(|case| {
             let next_hops = if case.kind().is_some() { &options.next_hops[..] } else { &options.next_hops[..1] };
             next_hops.iter().map(move |&next_hops| (case, next_hops))
         })
         .collect();
-    let programs = |case: Case| -> Vec<&OtherProgram> {
-        options.peer.iter().filter(|peer| peer.name.ends_with('6') == (case == Case::Ipv6)).collect()
+    let programs = |case: FibCase| -> Vec<&OtherProgram> {
+        options.peer.iter().filter(|peer| peer.name.ends_with('6') == (case == FibCase::Ipv6)).collect()
     };
     let processes = options.figures.processes;
-    let sides = |(case, _): &(Case, usize)| case.works(has_peers).len() + programs(*case).len();
+    let sides = |(case, _): &(FibCase, usize)| case.works(has_peers).len() + programs(*case).len();
     let all = conditions.iter().map(sides).sum::<usize>() * processes;
     let prefixes = side::prefixes(options.routes.as_ref(), options.divisor).map_err(BenchError::Refused)?;
-    let mut session = Session::new(arguments, options.common.cpu, all, observer);
+    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
     let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
     let bench = if has_peers { "peers fib" } else { "fib" };
-    let (mut table, mut results, mut refused) = (Table::default(), Vec::new(), Vec::new());
+    let (mut table, mut results, mut refused) = (ReportTable::default(), Vec::new(), Vec::new());
     for (case, next_hops) in conditions {
         let (works, programs) = (case.works(has_peers), programs(case));
         let folder = has_peers.then(|| Folder::new("fib")).transpose()?;
         let mut peers = Vec::new();
         if let Some(folder) = &folder {
             let written = match case.kind() {
-                Some(Kind::Ipv6) => write_table::<u128>(&prefixes, next_hops as u32, &folder.0),
+                Some(KeyFamily::Ipv6) => write_table::<u128>(&prefixes, next_hops as u32, &folder.0),
                 _ => write_table::<u32>(&prefixes, next_hops as u32, &folder.0),
             };
             written.map_err(|error| BenchError::Folder(folder.0.clone(), error))?;
             let further = [processor.to_string(), folder.0.display().to_string()];
             peers.extend(programs.iter().map(|program| program.with(further.clone())));
         }
-        let task = |&(work, _): &(Work, &str)| Task {
+        let task = |&(work, _): &(FibWork, &str)| FibTask {
             work,
             next_hops: next_hops as u32,
             routes: options.routes.clone(),

@@ -41,7 +41,7 @@ fn filled<A: Keys>(prefixes: &[Prefix<A>], next_hops: u32) -> Result<Fib<A>, std
 }
 
 /// What is done about each batch that a thread looks up.
-pub(super) trait Watch: Send + 'static {
+pub(super) trait BatchWatch: Send + 'static {
     /// Looks up a batch of each family, which returns the addresses of the tables.
     fn batch(&mut self, look_up: impl FnOnce() -> [usize; 2]);
 }
@@ -49,7 +49,7 @@ pub(super) trait Watch: Send + 'static {
 /// Nothing.
 pub(super) struct Unwatched;
 
-impl Watch for Unwatched {
+impl BatchWatch for Unwatched {
     fn batch(&mut self, look_up: impl FnOnce() -> [usize; 2]) {
         look_up();
     }
@@ -58,11 +58,11 @@ impl Watch for Unwatched {
 /// A thread that looks up during turns, and parks between them, when it must not disturb other processes.
 pub(super) struct Looking {
     thread: JoinHandle<()>,
-    shared: Arc<Shared>,
+    shared: Arc<ReadingShared>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ReadingShared {
     is_turn: AtomicBool,
     stop: AtomicBool,
     /// Look-ups so far.
@@ -71,9 +71,9 @@ struct Shared {
 
 impl Looking {
     /// A thread that will look up keys by prefix.
-    pub(super) fn at(tables: Arc<Tables>, prefixes: &Prefixes, watch: impl Watch) -> Looking {
+    pub(super) fn at(tables: Arc<Tables>, prefixes: &Prefixes, watch: impl BatchWatch) -> Looking {
         let (ipv4, ipv6) = (keys(READ, &prefixes.ipv4), keys(READ, &prefixes.ipv6));
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ReadingShared::default());
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
             move || look_up_in_turns(&tables, (&ipv4, &ipv6), watch, &shared)
@@ -119,7 +119,7 @@ impl Looking {
 }
 
 /// On another processor than the one that changes routes, if there is one.
-fn look_up_in_turns(tables: &Tables, (ipv4, ipv6): (&[u32], &[u128]), mut watch: impl Watch, shared: &Shared) {
+fn look_up_in_turns(tables: &Tables, (ipv4, ipv6): (&[u32], &[u128]), mut watch: impl BatchWatch, shared: &ReadingShared) {
     // If it cannot be moved, both share a processor, and the figure shows it.
     let _ = cpu::pin_to(0);
     let (mut readers, mut next) = ((tables.ipv4.reader(), tables.ipv6.reader()), [0; BATCH]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bellows_fib::{Fib, Prefix};
 use bellows_sys::clock;
 
-use super::reading::{Looking, Tables, Watch};
+use super::reading::{Looking, Tables, BatchWatch};
 use super::routes::Prefixes;
 use super::tables::{Keys, rib, routes};
 use crate::slices::{Sliced, Turn};
@@ -51,7 +51,7 @@ impl Swap {
 }
 
 /// The times of a reader's last batches.
-struct Watched {
+struct WatchedReader {
     swaps: Sender<Swap>,
     clocks: [f64; BEFORE + AFTER],
     /// Batches so far.
@@ -61,9 +61,9 @@ struct Watched {
     left: usize,
 }
 
-impl Watched {
-    fn new(swaps: Sender<Swap>) -> Watched {
-        Watched { swaps, clocks: [0.0; BEFORE + AFTER], count: 0, tables: [0; 2], left: 0 }
+impl WatchedReader {
+    fn new(swaps: Sender<Swap>) -> WatchedReader {
+        WatchedReader { swaps, clocks: [0.0; BEFORE + AFTER], count: 0, tables: [0; 2], left: 0 }
     }
 
     fn record(&mut self, clocks: f64, tables: [usize; 2]) {
@@ -87,7 +87,7 @@ impl Watched {
     }
 }
 
-impl Watch for Watched {
+impl BatchWatch for WatchedReader {
     fn batch(&mut self, look_up: impl FnOnce() -> [usize; 2]) {
         let start = clock::ticks();
         let tables = look_up();
@@ -108,7 +108,7 @@ impl Replacing {
     pub(super) fn new(prefixes: &Prefixes, next_hops: u32) -> Result<Replacing, std::io::Error> {
         let tables = Tables::new(prefixes, next_hops)?;
         let (sender, swaps) = mpsc::channel();
-        let reader = Looking::at(Arc::clone(&tables), prefixes, Watched::new(sender));
+        let reader = Looking::at(Arc::clone(&tables), prefixes, WatchedReader::new(sender));
         let (ipv4, ipv6) = (routes(&prefixes.ipv4, next_hops), routes(&prefixes.ipv6, next_hops));
         Ok(Replacing { ipv4, ipv6, tables, reader, swaps })
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_swap_is_compared_with_the_batches_before() {
         let (sender, swaps) = mpsc::channel();
-        let mut watched = Watched::new(sender);
+        let mut watched = WatchedReader::new(sender);
         // The place of the window's oldest batch is not the first one of the memory.
         for _ in 0..BEFORE + AFTER + 100 {
             watched.record(1_000.0, [1, 2]);

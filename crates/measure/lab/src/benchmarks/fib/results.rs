@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Case;
-use super::side::{Reader, Work};
+use super::FibCase;
+use super::side::{ReaderLookUps, FibWork};
 use super::tables::KEY_SETS;
 use crate::report::Measurement;
 use crate::targets::Target;
@@ -11,12 +11,12 @@ use crate::turns::{Match, Record};
 
 /// The sides of a comparison and what they have found.
 pub(super) struct Sides<'a> {
-    pub(super) case: Case,
+    pub(super) case: FibCase,
     pub(super) next_hops: usize,
     pub(super) matches: &'a [Match],
     /// Those of the works, then those of other programs.
     pub(super) names: Vec<&'a str>,
-    pub(super) works: &'a [(Work, &'a str)],
+    pub(super) works: &'a [(FibWork, &'a str)],
 }
 
 impl Sides<'_> {
@@ -50,9 +50,9 @@ impl Sides<'_> {
     /// The figures of the case.
     pub(super) fn results(&self) -> Vec<Measurement> {
         match self.case {
-            Case::Ipv4 | Case::Ipv6 => self.look_ups(),
-            Case::Changes => self.changes(),
-            Case::Replace => {
+            FibCase::Ipv4 | FibCase::Ipv6 => self.look_ups(),
+            FibCase::Changes => self.changes(),
+            FibCase::Replace => {
                 let figures = ["longest batch", "first batch in new tables", "all batches until the caches are full"];
                 let target = |figure| (figure == 0).then_some(Target::AtMost(50.0));
                 let each = figures.into_iter().enumerate();
@@ -61,7 +61,7 @@ impl Sides<'_> {
                 })
                 .collect()
             }
-            Case::Load => {
+            FibCase::Load => {
                 let labels = |what: &str| vec![("what", json!(what))];
                 let time = self.measured("ms", &self.each(0, 0), Some(Target::AtMost(1_500.0)), labels("time"));
                 let memory = self.measured("MiB", &self.each(0, 1), Some(Target::AtMost(400.0)), labels("memory"));
@@ -73,12 +73,12 @@ impl Sides<'_> {
     fn changes(&self) -> Vec<Measurement> {
         let mut found = Vec::new();
         for (side, (work, _)) in self.works.iter().enumerate() {
-            let Work::Change { commit, reader } = *work else { continue };
+            let FibWork::Change { commit, reader } = *work else { continue };
             let labels = |more: &[(&'static str, Value)]| {
                 [("commit", json!(commit))].into_iter().chain(more.iter().cloned()).collect::<Vec<_>>()
             };
-            if reader != Reader::Others {
-                let is_beside = reader == Reader::Changing;
+            if reader != ReaderLookUps::Others {
+                let is_beside = reader == ReaderLookUps::Changing;
                 let target = is_beside.then_some(Target::AtLeast(300_000.0));
                 let labels = labels(&[("beside_reader", json!(is_beside))]);
                 found.extend(self.measured("changes/s", &self.each(side, 0), target, labels));
@@ -131,7 +131,7 @@ impl Sides<'_> {
     ) -> Vec<Measurement> {
         let dpdk: Vec<usize> = (1..self.names.len()).filter(|&side| self.names[side].starts_with("rte_")).collect();
         let names = dpdk.iter().map(|&side| self.names[side]).collect::<Vec<&str>>().join(" and ");
-        let times = Target::AtLeast(if self.case == Case::Ipv4 { 1.5 } else { 2.0 });
+        let times = Target::AtLeast(if self.case == FibCase::Ipv4 { 1.5 } else { 2.0 });
         let mut found = Vec::new();
         // With as many keys as do not fit into caches.
         for set in (0..KEY_SETS.len()).filter(|&set| KEY_SETS[set].count == KEY_SETS[0].count) {
@@ -176,7 +176,7 @@ mod tests {
             .map(|at| found(&[(5.0, 10.0), (10.0, 40.0), (if at == 3 { 6.0 } else { 20.0 }, 30.0), (1.0, 1.0)]))
             .collect();
         let names = vec!["bellows", "rte_fib", "rte_lpm", "poptrie"];
-        let sides = Sides { case: Case::Ipv4, next_hops: 9, matches: &matches, names, works: &[] };
+        let sides = Sides { case: FibCase::Ipv4, next_hops: 9, matches: &matches, names, works: &[] };
         let judged: Vec<Measurement> =
             sides.results().into_iter().filter(|result| result.labels.contains_key("verdict")).collect();
         let of: Vec<(&str, f64)> =

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
-use bellows_fib::{Family, Prefix};
+use bellows_fib::{AddressFamily, Prefix};
 use fastrand::Rng;
 
 /// Prefixes of both families, in order.
@@ -94,7 +94,7 @@ impl Prefixes {
 }
 
 /// Adds prefixes of a length, as many as there is room for.
-fn add<A: Family>(to: &mut BTreeSet<Prefix<A>>, length: u8, count: usize, mut address: impl FnMut() -> A) {
+fn add<A: AddressFamily>(to: &mut BTreeSet<Prefix<A>>, length: u8, count: usize, mut address: impl FnMut() -> A) {
     let wanted = to.len() + count;
     for _ in 0..20 * count {
         if to.len() >= wanted {
@@ -105,7 +105,7 @@ fn add<A: Family>(to: &mut BTreeSet<Prefix<A>>, length: u8, count: usize, mut ad
 }
 
 /// An address with its first bits, then others.
-fn replaced<A: Family + std::ops::BitXor<Output = A>>(address: A, bits: u8, rest: A) -> A {
+fn replaced<A: AddressFamily + std::ops::BitXor<Output = A>>(address: A, bits: u8, rest: A) -> A {
     address.network(bits) ^ rest ^ rest.network(bits)
 }
 

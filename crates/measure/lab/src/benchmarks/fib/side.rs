@@ -18,7 +18,7 @@ use crate::workers::{Side, settle};
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kind {
+pub(super) enum KeyFamily {
     Ipv4,
     Ipv6,
 }
@@ -33,7 +33,7 @@ pub(super) enum Structure {
 
 /// What a thread looks up while another one changes tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Reader {
+pub(super) enum ReaderLookUps {
     /// There is no such thread.
     Nothing,
     /// The tables that change.
@@ -44,15 +44,15 @@ pub(super) enum Reader {
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Work {
+pub(super) enum FibWork {
     LookUp {
-        kind: Kind,
+        kind: KeyFamily,
         structure: Structure,
     },
     /// So many changes in a commit, and what another thread looks up meanwhile.
     Change {
         commit: usize,
-        reader: Reader,
+        reader: ReaderLookUps,
     },
     /// All routes of both tables, while another thread looks up.
     Replace,
@@ -61,8 +61,8 @@ pub(super) enum Work {
 
 /// The task of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub(super) work: Work,
+pub(super) struct FibTask {
+    pub(super) work: FibWork,
     pub(super) next_hops: u32,
     pub(super) routes: Option<PathBuf>,
     /// Only one in so many of the generated prefixes.
@@ -76,22 +76,22 @@ pub(super) fn prefixes(routes: Option<&PathBuf>, divisor: usize) -> Result<Prefi
 }
 
 /// Begins a task.
-pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: FibTask) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
     let prefixes = prefixes(task.routes.as_ref(), task.divisor)?;
     let no_memory = |error: std::io::Error| format!("no table: {error}");
     let side: Box<dyn Side> = match task.work {
-        Work::LookUp { kind: Kind::Ipv4, structure: Structure::Dir24 } => {
+        FibWork::LookUp { kind: KeyFamily::Ipv4, structure: Structure::Dir24 } => {
             let routes = routes(&prefixes.ipv4, task.next_hops);
             Box::new(LookingUp::new(Box::new(Dir24::of(&routes)), &prefixes.ipv4, routes))
         }
-        Work::LookUp { kind: Kind::Ipv4, structure } => looking_up::<u32>(structure, &prefixes, task.next_hops)?,
-        Work::LookUp { kind: Kind::Ipv6, structure } => looking_up::<u128>(structure, &prefixes, task.next_hops)?,
-        Work::Change { commit, reader } => {
+        FibWork::LookUp { kind: KeyFamily::Ipv4, structure } => looking_up::<u32>(structure, &prefixes, task.next_hops)?,
+        FibWork::LookUp { kind: KeyFamily::Ipv6, structure } => looking_up::<u128>(structure, &prefixes, task.next_hops)?,
+        FibWork::Change { commit, reader } => {
             Box::new(Changing::new(prefixes, task.next_hops, commit, reader).map_err(no_memory)?)
         }
-        Work::Replace => Box::new(Replacing::new(&prefixes, task.next_hops).map_err(no_memory)?),
-        Work::Load => Box::new(Loading::new(&prefixes, task.next_hops)),
+        FibWork::Replace => Box::new(Replacing::new(&prefixes, task.next_hops).map_err(no_memory)?),
+        FibWork::Load => Box::new(Loading::new(&prefixes, task.next_hops)),
     };
     Ok(side)
 }
@@ -210,21 +210,21 @@ mod tests {
     #[test]
     fn every_work_has_its_figures() {
         for (work, figures) in [
-            (Work::LookUp { kind: Kind::Ipv4, structure: Structure::Own }, KEY_SETS.len() + 1),
-            (Work::LookUp { kind: Kind::Ipv6, structure: Structure::BinarySearch }, KEY_SETS.len() + 1),
-            (Work::Change { commit: 100, reader: Reader::Nothing }, 1),
-            (Work::Change { commit: 100, reader: Reader::Changing }, 2),
-            (Work::Change { commit: 1, reader: Reader::Others }, 2),
-            (Work::Replace, 3),
-            (Work::Load, 2),
+            (FibWork::LookUp { kind: KeyFamily::Ipv4, structure: Structure::Own }, KEY_SETS.len() + 1),
+            (FibWork::LookUp { kind: KeyFamily::Ipv6, structure: Structure::BinarySearch }, KEY_SETS.len() + 1),
+            (FibWork::Change { commit: 100, reader: ReaderLookUps::Nothing }, 1),
+            (FibWork::Change { commit: 100, reader: ReaderLookUps::Changing }, 2),
+            (FibWork::Change { commit: 1, reader: ReaderLookUps::Others }, 2),
+            (FibWork::Replace, 3),
+            (FibWork::Load, 2),
         ] {
-            let mut side = lay_out(Task { work, next_hops: 9, routes: None, divisor: 100, cpu: None }).unwrap();
+            let mut side = lay_out(FibTask { work, next_hops: 9, routes: None, divisor: 100, cpu: None }).unwrap();
             let turn = side.turn();
             assert_eq!(turn.figures.len(), figures, "{work:?}");
             assert!(turn.figures.iter().all(|&figure| figure >= 0.0), "{turn:?}");
             assert_eq!(side.finish(), Ok(()), "{work:?}");
         }
-        let wrong = Work::LookUp { kind: Kind::Ipv6, structure: Structure::Dir24 };
-        assert!(lay_out(Task { work: wrong, next_hops: 9, routes: None, divisor: 100, cpu: None }).is_err());
+        let wrong = FibWork::LookUp { kind: KeyFamily::Ipv6, structure: Structure::Dir24 };
+        assert!(lay_out(FibTask { work: wrong, next_hops: 9, routes: None, divisor: 100, cpu: None }).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::ptr;
 
-use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route, TableReader};
+use bellows_fib::{AddressFamily, Fib, NO_ROUTE, Prefix, Rib, Route, TableReader};
 use bellows_sys::cache;
 use fastrand::Rng;
 
@@ -11,7 +11,7 @@ use super::BATCH;
 use super::routes::Prefixes;
 
 /// A family, as far as benchmarks treat both alike.
-pub(super) trait Keys: Family {
+pub(super) trait Keys: AddressFamily {
     /// Its prefixes.
     fn of(prefixes: &Prefixes) -> &[Prefix<Self>];
 

@@ -24,14 +24,14 @@ use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::targets::conclusions;
-use crate::turns::{Match, Session};
+use crate::turns::{Match, MatchSession};
 use crate::workers::{self, ProcessError};
 use filters::{Filter, Packets};
 use peers::{peer, write_packets};
 use results::Results;
-use side::{Residence, Task, Text, Work, lay_out};
+use side::{Residence, FilterTask, CompiledText, FilterWork, lay_out};
 use states::CONNECTIONS;
 
 /// Packets in a vector, and packets in flight.
@@ -43,7 +43,7 @@ const LONG_TURNS: usize = 2;
 
 /// What a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum FilterCase {
     Filter(Filter),
     /// A long list, beside one item of it.
     List {
@@ -55,23 +55,23 @@ enum Case {
     Compile,
 }
 
-impl Case {
-    const ALL: [Case; 10] = [
-        Case::Filter(Filter::Document),
-        Case::Filter(Filter::Portrange),
-        Case::Filter(Filter::TcpPort),
-        Case::Filter(Filter::SrcNet),
-        Case::Filter(Filter::Host),
-        Case::List { list: Filter::Ports, item: Filter::Port },
-        Case::List { list: Filter::Prefixes, item: Filter::Prefix },
-        Case::History,
-        Case::States,
-        Case::Compile,
+impl FilterCase {
+    const ALL: [FilterCase; 10] = [
+        FilterCase::Filter(Filter::Document),
+        FilterCase::Filter(Filter::Portrange),
+        FilterCase::Filter(Filter::TcpPort),
+        FilterCase::Filter(Filter::SrcNet),
+        FilterCase::Filter(Filter::Host),
+        FilterCase::List { list: Filter::Ports, item: Filter::Port },
+        FilterCase::List { list: Filter::Prefixes, item: Filter::Prefix },
+        FilterCase::History,
+        FilterCase::States,
+        FilterCase::Compile,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Filter(filter) | Case::List { list: filter, .. } => match filter {
+            FilterCase::Filter(filter) | FilterCase::List { list: filter, .. } => match filter {
                 Filter::Document => "document",
                 Filter::Portrange => "portrange",
                 Filter::TcpPort => "tcp-port",
@@ -80,17 +80,17 @@ impl Case {
                 Filter::Port | Filter::Ports => "ports",
                 Filter::Prefix | Filter::Prefixes => "prefixes",
             },
-            Case::History => "history",
-            Case::States => "states",
-            Case::Compile => "compile",
+            FilterCase::History => "history",
+            FilterCase::States => "states",
+            FilterCase::Compile => "compile",
         }
     }
 
     /// The filter, if there is one.
     fn filter(self) -> Option<Filter> {
         match self {
-            Case::Filter(filter) | Case::List { list: filter, .. } => Some(filter),
-            Case::History | Case::States | Case::Compile => None,
+            FilterCase::Filter(filter) | FilterCase::List { list: filter, .. } => Some(filter),
+            FilterCase::History | FilterCase::States | FilterCase::Compile => None,
         }
     }
 
@@ -138,17 +138,17 @@ impl Benchmark for Arguments {
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let names: Vec<&str> = options.peer.iter().map(|peer| peer.name.as_str()).collect();
-    let cases = Case::ALL.into_iter().filter(|case| names.is_empty() || case.is_for_peers());
-    let cases = chosen(cases, Case::name, &options.figures.case)?;
-    let groups: Vec<Group> = cases.into_iter().flat_map(|case| groups(case, !names.is_empty())).collect();
+    let cases = FilterCase::ALL.into_iter().filter(|case| names.is_empty() || case.is_for_peers());
+    let cases = chosen(cases, FilterCase::name, &options.figures.case)?;
+    let groups: Vec<FilterGroup> = cases.into_iter().flat_map(|case| groups(case, !names.is_empty())).collect();
     let processes = options.figures.processes;
     let all = groups.iter().map(|group| group.tasks.len() + names.len()).sum::<usize>() * processes;
-    let mut session = Session::new(arguments, options.common.cpu, all, observer);
+    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
     // That of the workers.
     let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
     let bench = if names.is_empty() { "filter" } else { "peers filter" };
     let folder = (!names.is_empty()).then(|| Folder::new("filter")).transpose()?;
-    let (mut table, mut results, mut refused) = (Table::default(), Vec::new(), Vec::new());
+    let (mut table, mut results, mut refused) = (ReportTable::default(), Vec::new(), Vec::new());
     for group in &groups {
         let mut peers = Vec::new();
         if let (Some(folder), Some(filter)) = (&folder, group.case.filter()) {
@@ -156,7 +156,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             peers.extend(options.peer.iter().map(|program| peer(program, filter, &folder.0, processor)));
         }
         let rounds = options.rounds.min(group.max_rounds);
-        let task = |&work: &Work| Task { work, rounds, cpu: options.common.cpu };
+        let task = |&work: &FilterWork| FilterTask { work, rounds, cpu: options.common.cpu };
         let matches = session.matches(processes, &[rounds], &peers, |_| group.tasks.iter().map(task).collect())?;
         refused.extend(matches.first().into_iter().flat_map(|found| group.refused(found, &names)));
         let found = group.results(&matches, &names);
@@ -175,35 +175,35 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// Processes that are compared. With peers, these follow the tasks.
-struct Group {
-    case: Case,
-    tasks: Vec<Work>,
+struct FilterGroup {
+    case: FilterCase,
+    tasks: Vec<FilterWork>,
     max_rounds: usize,
 }
 
 /// The comparisons of a case.
-fn groups(case: Case, has_peers: bool) -> Vec<Group> {
-    let decide = |filter| Work::Decide { filter, before: None, residence: Residence::Both };
-    let group = |tasks| Group { case, tasks, max_rounds: usize::MAX };
+fn groups(case: FilterCase, has_peers: bool) -> Vec<FilterGroup> {
+    let decide = |filter| FilterWork::Decide { filter, before: None, residence: Residence::Both };
+    let group = |tasks| FilterGroup { case, tasks, max_rounds: usize::MAX };
     match case {
-        Case::Filter(filter) => vec![group(vec![decide(filter)])],
-        Case::List { list, .. } if has_peers => vec![group(vec![decide(list)])],
-        Case::List { list, item } => vec![group(vec![decide(list), decide(item)])],
-        Case::History => {
+        FilterCase::Filter(filter) => vec![group(vec![decide(filter)])],
+        FilterCase::List { list, .. } if has_peers => vec![group(vec![decide(list)])],
+        FilterCase::List { list, item } => vec![group(vec![decide(list), decide(item)])],
+        FilterCase::History => {
             let befores = [None, Some(Packets::Matching), Some(Packets::Other), Some(Packets::Foreign)];
-            let work = |filter| befores.map(|before| Work::Decide { filter, before, residence: Residence::Hot });
+            let work = |filter| befores.map(|before| FilterWork::Decide { filter, before, residence: Residence::Hot });
             Filter::SHORT.into_iter().map(|filter| group(work(filter).into())).collect()
         }
-        Case::States => CONNECTIONS.into_iter().map(|connections| group(vec![Work::States(connections)])).collect(),
-        Case::Compile => {
-            let turns = |text| if text == Text::Document { usize::MAX } else { LONG_TURNS };
-            let of = |text| Group { max_rounds: turns(text), ..group(vec![Work::Compile(text)]) };
-            Text::ALL.into_iter().map(of).collect()
+        FilterCase::States => CONNECTIONS.into_iter().map(|connections| group(vec![FilterWork::States(connections)])).collect(),
+        FilterCase::Compile => {
+            let turns = |text| if text == CompiledText::Document { usize::MAX } else { LONG_TURNS };
+            let of = |text| FilterGroup { max_rounds: turns(text), ..group(vec![FilterWork::Compile(text)]) };
+            CompiledText::ALL.into_iter().map(of).collect()
         }
     }
 }
 
-impl Group {
+impl FilterGroup {
     /// Why sides could not take part.
     fn refused(&self, found: &Match, peers: &[&str]) -> Vec<String> {
         let names = self.tasks.iter().map(|_| "bellows").chain(peers.iter().copied());
@@ -219,12 +219,12 @@ impl Group {
         let mut found = Vec::new();
         for (side, &task) in self.tasks.iter().enumerate() {
             found.extend(match task {
-                Work::Compile(text) => results.compiling(text),
-                Work::States(connections) => results.states(connections),
-                Work::Decide { filter, before: Some(before), .. } => results.history(side, filter, before),
+                FilterWork::Compile(text) => results.compiling(text),
+                FilterWork::States(connections) => results.states(connections),
+                FilterWork::Decide { filter, before: Some(before), .. } => results.history(side, filter, before),
                 // Its clocks are a label of the ratios.
-                Work::Decide { .. } if self.case == Case::History => Vec::new(),
-                Work::Decide { filter, .. } => results.deciding(side, filter, own),
+                FilterWork::Decide { .. } if self.case == FilterCase::History => Vec::new(),
+                FilterWork::Decide { filter, .. } => results.deciding(side, filter, own),
             });
         }
         if let Some(filter) = self.case.filter() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::VECTOR;
 use super::filters::{Filter, Packets};
-use super::side::{Residence, Text};
+use super::side::{Residence, CompiledText};
 use crate::report::Measurement;
 use crate::targets::Target;
 use crate::timing::median_or_nan;
@@ -32,7 +32,7 @@ impl Results<'_> {
     }
 
     /// The times to compile a text.
-    pub(super) fn compiling(&self, text: Text) -> Vec<Measurement> {
+    pub(super) fn compiling(&self, text: CompiledText) -> Vec<Measurement> {
         let time = |(figure, compiled): (usize, &str)| {
             let bytes = text.expression().len();
             let labels = vec![("text", json!(text.label())), ("bytes", bytes.into()), ("compiled", compiled.into())];

@@ -22,22 +22,22 @@ const LONG: usize = 64 << 10;
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub(super) work: Work,
+pub(super) struct FilterTask {
+    pub(super) work: FilterWork,
     pub(super) rounds: usize,
     pub(super) cpu: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Work {
+pub(super) enum FilterWork {
     /// Decides packets, and has decided others before.
     Decide {
         filter: Filter,
         before: Option<Packets>,
         residence: Residence,
     },
-    Compile(Text),
+    Compile(CompiledText),
     /// Decides packets of so many established connections.
     States(u32),
 }
@@ -72,7 +72,7 @@ impl Residence {
 /// A text to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Text {
+pub(super) enum CompiledText {
     Document,
     Ports,
     CarriedPorts,
@@ -82,28 +82,28 @@ pub(super) enum Text {
     Groups,
 }
 
-impl Text {
-    pub(super) const ALL: [Text; 7] = [
-        Text::Document,
-        Text::Ports,
-        Text::CarriedPorts,
-        Text::Portranges,
-        Text::Hosts,
-        Text::Alternating,
-        Text::Groups,
+impl CompiledText {
+    pub(super) const ALL: [CompiledText; 7] = [
+        CompiledText::Document,
+        CompiledText::Ports,
+        CompiledText::CarriedPorts,
+        CompiledText::Portranges,
+        CompiledText::Hosts,
+        CompiledText::Alternating,
+        CompiledText::Groups,
     ];
 
     pub(super) fn expression(self) -> String {
         // Each port once, in no order.
         let port = |number: usize| number * 7_919 % 65_536;
         let item: &dyn Fn(usize) -> String = match self {
-            Text::Document => return Filter::Document.expression(),
-            Text::Ports => &|number| format!("port {}", port(number)),
-            Text::CarriedPorts => &|number| if number == 0 { "port 0".to_owned() } else { port(number).to_string() },
-            Text::Portranges => &|number| format!("portrange {}-{}", 10 * number, 10 * number + 5),
-            Text::Hosts => &|number| format!("host 10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255),
-            Text::Alternating => &|number| format!("tcp port {} and not host 10.0.0.{}", port(number), number % 256),
-            Text::Groups => &|number| {
+            CompiledText::Document => return Filter::Document.expression(),
+            CompiledText::Ports => &|number| format!("port {}", port(number)),
+            CompiledText::CarriedPorts => &|number| if number == 0 { "port 0".to_owned() } else { port(number).to_string() },
+            CompiledText::Portranges => &|number| format!("portrange {}-{}", 10 * number, 10 * number + 5),
+            CompiledText::Hosts => &|number| format!("host 10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255),
+            CompiledText::Alternating => &|number| format!("tcp port {} and not host 10.0.0.{}", port(number), number % 256),
+            CompiledText::Groups => &|number| {
                 let [.., high, low] = number.to_be_bytes();
                 format!("((port {} and host 10.0.{high}.{low}) and not udp)", port(number))
             },
@@ -120,19 +120,19 @@ impl Text {
 
     pub(super) fn label(self) -> &'static str {
         match self {
-            Text::Document => "document",
-            Text::Ports => "ports",
-            Text::CarriedPorts => "carried ports",
-            Text::Portranges => "portranges",
-            Text::Hosts => "hosts",
-            Text::Alternating => "alternating",
-            Text::Groups => "groups",
+            CompiledText::Document => "document",
+            CompiledText::Ports => "ports",
+            CompiledText::CarriedPorts => "carried ports",
+            CompiledText::Portranges => "portranges",
+            CompiledText::Hosts => "hosts",
+            CompiledText::Alternating => "alternating",
+            CompiledText::Groups => "groups",
         }
     }
 
     /// The maximum time in microseconds.
     pub(super) fn target(self) -> Target {
-        Target::AtMost(if self == Text::Document { 500.0 } else { 200_000.0 })
+        Target::AtMost(if self == CompiledText::Document { 500.0 } else { 200_000.0 })
     }
 }
 
@@ -140,26 +140,26 @@ impl Text {
 ///
 /// # Errors
 /// Why there is no machine code.
-pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { work, rounds, cpu } = task;
+pub(super) fn lay_out(task: FilterTask) -> Result<Box<dyn Side>, String> {
+    let FilterTask { work, rounds, cpu } = task;
     settle(cpu);
     pool::ensure().unwrap_or_else(|error| fail(&error));
     match work {
-        Work::Compile(text) => {
+        FilterWork::Compile(text) => {
             let text = text.expression();
             let first = compile(&text).1;
             Ok(Box::new(Compiling { text, first }))
         }
-        Work::States(connections) => Ok(Box::new(States::new(connections))),
-        Work::Decide { filter, before, residence } => {
+        FilterWork::States(connections) => Ok(Box::new(States::new(connections))),
+        FilterWork::Decide { filter, before, residence } => {
             let program = compile(&filter.expression()).0;
             if let Some(why) = program.fallback() {
                 return Err(format!("the interpreter runs: {why}"));
             }
             let deciding =
-                Deciding { program, residence, flows: Packets::MEASURED.map(|packets| Flow::new(filter, packets)) };
+                Deciding { program, residence, flows: Packets::MEASURED.map(|packets| FilterFlow::new(filter, packets)) };
             if let Some(before) = before {
-                let flow = Flow::new(filter, before);
+                let flow = FilterFlow::new(filter, before);
                 (0..rounds * SLICES).for_each(|_| flow.pass(&deciding.program, IN_FLIGHT));
             }
             Ok(Box::new(deciding))
@@ -194,7 +194,7 @@ impl Side for Compiling {
 struct Deciding {
     program: Program,
     residence: Residence,
-    flows: [Flow; Packets::MEASURED.len()],
+    flows: [FilterFlow; Packets::MEASURED.len()],
 }
 
 impl Side for Deciding {
@@ -217,19 +217,19 @@ impl Side for Deciding {
 }
 
 /// Packets in vectors.
-struct Flow {
+struct FilterFlow {
     vectors: Vec<Vec<Packet>>,
     /// How many of each vector match.
     matching: Vec<usize>,
 }
 
-impl Flow {
-    fn new(filter: Filter, packets: Packets) -> Flow {
+impl FilterFlow {
+    fn new(filter: Filter, packets: Packets) -> FilterFlow {
         let frames = packets.frames(filter, IN_FLIGHT);
         let packet = |(frame, _): &(Vec<u8>, bool)| {
             Packet::from_bytes(frame).unwrap_or_else(|| fail(&"there is no buffer for a packet"))
         };
-        Flow {
+        FilterFlow {
             vectors: frames.chunks(VECTOR).map(|vector| vector.iter().map(packet).collect()).collect(),
             matching: frames
                 .chunks(VECTOR)
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_as_long_as_they_may_be() {
-        for text in Text::ALL.into_iter().filter(|&text| text != Text::Document) {
+        for text in CompiledText::ALL.into_iter().filter(|&text| text != CompiledText::Document) {
             let length = text.expression().len();
             assert!((LONG - 50..=LONG).contains(&length), "{text:?}: {length}");
         }
@@ -277,22 +277,22 @@ mod tests {
     #[test]
     fn a_side_measures_every_figure_and_checks_what_its_filter_matches() {
         for (residence, figures) in [(Residence::Hot, 3), (Residence::Both, 6)] {
-            let work = Work::Decide { filter: Filter::Host, before: Some(Packets::Foreign), residence };
+            let work = FilterWork::Decide { filter: Filter::Host, before: Some(Packets::Foreign), residence };
             // A machine without machine code measures nothing.
-            let Ok(mut side) = lay_out(Task { work, rounds: 1, cpu: None }) else { return };
+            let Ok(mut side) = lay_out(FilterTask { work, rounds: 1, cpu: None }) else { return };
             let turn = side.turn();
             assert_eq!((turn.figures.len(), residence.figures().count()), (figures, figures));
             assert!(turn.figures.iter().all(|&clocks| clocks > 0.0), "{turn:?}");
             assert_eq!(side.finish(), Ok(()));
         }
-        let (other, flow) = (compile("host 9.9.9.9").0, Flow::new(Filter::Host, Packets::Matching));
+        let (other, flow) = (compile("host 9.9.9.9").0, FilterFlow::new(Filter::Host, Packets::Matching));
         let wrong = flow.check(&other).unwrap_err();
         assert!(wrong.contains("matched 0 packets of a vector instead of 128"), "{wrong}");
     }
 
     #[test]
     fn a_text_is_compiled_once_a_turn() {
-        let mut side = lay_out(Task { work: Work::Compile(Text::Document), rounds: 1, cpu: None }).unwrap();
+        let mut side = lay_out(FilterTask { work: FilterWork::Compile(CompiledText::Document), rounds: 1, cpu: None }).unwrap();
         let [first, again] = side.turn().figures[..] else { panic!("two figures") };
         assert!(first > 0.0 && again > 0.0);
     }

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
-use crate::turns::{Match, Session};
+use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
+use crate::turns::{Match, MatchSession};
 use crate::workers;
 use frames::Flood;
-use side::{FORWARDED, LOST, MIXED, Task, lay_out};
+use side::{FORWARDED, LOST, MIXED, FloodsTask, lay_out};
 
 /// Measure what a router pays for packets beyond its limits
 ///
@@ -49,10 +49,10 @@ impl Benchmark for Arguments {
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let floods = chosen(Flood::ALL, Flood::name, &options.figures.case)?;
     let processes = options.figures.processes;
-    let mut session = Session::new(arguments, options.common.cpu, floods.len() * processes, observer);
-    let (mut table, mut results) = (Table::default(), Vec::new());
+    let mut session = MatchSession::new(arguments, options.common.cpu, floods.len() * processes, observer);
+    let (mut table, mut results) = (ReportTable::default(), Vec::new());
     for flood in floods {
-        let task = Task { flood, cpu: options.common.cpu };
+        let task = FloodsTask { flood, cpu: options.common.cpu };
         let matches = session.matches(processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         let found = figures(flood, &matches);
         session.show(&table.part("floods", session.machine(), processes, &found));

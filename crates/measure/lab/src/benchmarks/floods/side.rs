@@ -35,7 +35,7 @@ pub(super) const LOST: usize = 2;
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct FloodsTask {
     pub(super) flood: Flood,
     pub(super) cpu: Option<usize>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Task {
 ///
 /// # Errors
 /// None: a failure ends the process.
-pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: FloodsTask) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
     pool::init(pool::Config { packets: 65_536, ..pool::Config::default() }).unwrap_or_else(|error| fail(&error));
     let stock = Arc::new(Mutex::new(Stock::of(task.flood)));

@@ -14,7 +14,7 @@ use bellows_wire::IpProtocol;
 use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::phases::{Phase, Size, Wire};
-use super::traffic::{Feed, Kept, Stock, Tap, Valve, locked};
+use super::traffic::{Feed, Kept, Stock, TrafficTap, Valve, locked};
 use crate::networks::{Folder, loaded};
 
 /// Packets per breath.
@@ -74,8 +74,8 @@ pub(super) fn networks() -> Result<[Network; 2], String> {
 
 /// The end that is measured, and the others.
 pub(super) struct Ends {
-    here: Side,
-    there: Side,
+    here: NetworkSide,
+    there: NetworkSide,
     /// The pseudowire of the phase, if its packets are made for each turn.
     sealed: Option<Wire>,
     /// Packets of the phase in a breath, from the circuit and from the tunnel.
@@ -95,9 +95,9 @@ impl Ends {
         let [mut here, there] = networks()?;
         let further = change(&mut here)?;
         let settings = Settings { burst: BURST, schedule, ..Settings::default() };
-        let here = Side::new(here, &[&CIRCUITS, further].concat(), further, settings)?;
+        let here = NetworkSide::new(here, &[&CIRCUITS, further].concat(), further, settings)?;
         let settings = Settings { burst: BURST, sampling: false, ..Settings::default() };
-        let there = Side::new(there, &Wire::ALL.map(Wire::site), &[], settings)?;
+        let there = NetworkSide::new(there, &Wire::ALL.map(Wire::site), &[], settings)?;
         let mut ends = Ends { here, there, sealed: None, per_breath: [0, 0] };
         // That pseudowires come up is no news in a measurement.
         with_default(NoSubscriber::default(), || ends.meet());
@@ -222,20 +222,20 @@ impl Ends {
 }
 
 /// One of both networks, with its sources and some of its sinks.
-struct Side {
+struct NetworkSide {
     engine: Engine,
     feeds: Vec<(&'static str, Arc<Mutex<Stock>>)>,
     taps: Vec<(&'static str, Arc<Mutex<Kept>>)>,
 }
 
-impl Side {
+impl NetworkSide {
     /// A network whose sources `from-NAME` and sinks `to-NAME` have these names. The uplink has both.
     fn new(
         mut network: Network,
         sources: &[&'static str],
         sinks: &[&'static str],
         settings: Settings,
-    ) -> Result<Side, String> {
+    ) -> Result<NetworkSide, String> {
         let (mut feeds, mut taps) = (Vec::new(), Vec::new());
         for &name in sources.iter().chain(&[UPLINK]) {
             let stock = Arc::default();
@@ -244,11 +244,11 @@ impl Side {
         }
         for &name in sinks.iter().chain(&[UPLINK]) {
             let kept = Arc::default();
-            put(&mut network, &format!("to-{name}"), "sink", Tap(Arc::clone(&kept)));
+            put(&mut network, &format!("to-{name}"), "sink", TrafficTap(Arc::clone(&kept)));
             taps.push((name, kept));
         }
         let engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
-        Ok(Side { engine, feeds, taps })
+        Ok(NetworkSide { engine, feeds, taps })
     }
 
     fn supply(&self, source: &str, stock: Stock) {

@@ -30,12 +30,12 @@ use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole as whole_number};
 use crate::beside::Beside;
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, Session, Stage};
+use crate::turns::{Match, MatchSession, Stage};
 use crate::workers;
-use side::{Task, Work, lay_out};
+use side::{PhaseTask, L2vpnWork, lay_out};
 
 /// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
@@ -97,20 +97,20 @@ impl Benchmark for Arguments {
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum L2vpnCase {
     Phases,
     AfterIdle,
     Apps,
 }
 
-impl Case {
-    const ALL: [Case; 3] = [Case::Phases, Case::AfterIdle, Case::Apps];
+impl L2vpnCase {
+    const ALL: [L2vpnCase; 3] = [L2vpnCase::Phases, L2vpnCase::AfterIdle, L2vpnCase::Apps];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Phases => "phases",
-            Case::AfterIdle => "after-idle",
-            Case::Apps => "apps",
+            L2vpnCase::Phases => "phases",
+            L2vpnCase::AfterIdle => "after-idle",
+            L2vpnCase::Apps => "apps",
         }
     }
 }
@@ -142,12 +142,12 @@ impl Arguments {
         }
     }
 
-    fn task(&self, schedule: Schedule, phases: Vec<usize>, idle_seconds: f64) -> Work {
-        Work::Visit(Task { phases, idle_seconds, schedule, cpu: self.common.cpu })
+    fn task(&self, schedule: Schedule, phases: Vec<usize>, idle_seconds: f64) -> L2vpnWork {
+        L2vpnWork::Visit(PhaseTask { phases, idle_seconds, schedule, cpu: self.common.cpu })
     }
 
     /// The processes and stages of an order: first the one that goes through all phases.
-    fn visit(&self, schedule: Schedule, order: &[usize]) -> (Vec<Work>, Vec<Stage>) {
+    fn visit(&self, schedule: Schedule, order: &[usize]) -> (Vec<L2vpnWork>, Vec<Stage>) {
         let alone = order.iter().map(|&phase| self.task(schedule, vec![phase], 0.0));
         let tasks = [self.task(schedule, order.to_vec(), 0.0)].into_iter().chain(alone).collect();
         let stage = |place: usize| Stage { turns: self.rounds, sides: Some(vec![0, place + 1]) };
@@ -157,27 +157,27 @@ impl Arguments {
 
 /// Runs the benchmark. Its workers call [`lay_out`].
 fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
-    if options.picture.is_some() && !cases.contains(&Case::Phases) {
+    let cases = chosen(L2vpnCase::ALL, L2vpnCase::name, &options.case)?;
+    if options.picture.is_some() && !cases.contains(&L2vpnCase::Phases) {
         return Err(BenchError::Refused("--picture draws the case `phases`, which --case leaves out".to_owned()));
     }
     let phases = options.phases()?;
     let orders = phases::orders(options.seed, options.orders, &phases);
     let has = |case| usize::from(cases.contains(&case));
-    let each = has(Case::Phases) * (phases.len() + 1) + has(Case::AfterIdle) * 2;
+    let each = has(L2vpnCase::Phases) * (phases.len() + 1) + has(L2vpnCase::AfterIdle) * 2;
     let all = options.schedules().len() * options.orders * each;
     let arguments = lab.worker("l2vpn");
-    let mut session = Session::new(&arguments, options.common.cpu, all, &mut *lab.observer);
-    let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
+    let mut session = MatchSession::new(&arguments, options.common.cpu, all, &mut *lab.observer);
+    let (mut table, mut results, mut notes) = (ReportTable::default(), Vec::new(), Vec::new());
     let mut courses = Vec::new();
     for schedule in options.schedules() {
         let mut found = Vec::new();
-        if cases.contains(&Case::Phases) {
+        if cases.contains(&L2vpnCase::Phases) {
             let matches = session.staged(options.orders, &[], |number| options.visit(schedule, &orders[number]))?;
             found.extend(visited(schedule, &phases, &orders, &matches));
             courses.extend(matches.first().map(|found| picture::Course::of(schedule, orders[0].len(), found)));
         }
-        if cases.contains(&Case::AfterIdle) {
+        if cases.contains(&L2vpnCase::AfterIdle) {
             let tasks = |number: usize| {
                 let phase = phases[number % phases.len()];
                 [0.0, options.idle_seconds].map(|idle| options.task(schedule, vec![phase], idle)).into()
@@ -190,7 +190,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     }
     let mut info = session.info();
     let ratios = results.len();
-    if cases.contains(&Case::Apps) && !info.interrupted {
+    if cases.contains(&L2vpnCase::Apps) && !info.interrupted {
         let found = whole::measure(options, &phases, lab)?;
         lab.observer.show(&table.part("l2vpn", info.machine.clone(), options.orders, &found.results));
         info.interrupted |= found.interrupted;
@@ -245,7 +245,7 @@ fn visited(schedule: Schedule, phases: &[usize], orders: &[Vec<usize>], matches:
             let place = order.iter().position(|&other| other == phase).filter(|&place| place > 0)?;
             pair(found, place)
         });
-        measured(Case::Phases.name(), Some(phase), after_others.collect())
+        measured(L2vpnCase::Phases.name(), Some(phase), after_others.collect())
     };
     let first = measured(FIRST, None, matches.iter().filter_map(|found| pair(found, 0)).collect());
     phases.iter().filter_map(each).chain(first).collect()
@@ -255,7 +255,7 @@ fn visited(schedule: Schedule, phases: &[usize], orders: &[Vec<usize>], matches:
 fn after_idle(schedule: Schedule, matches: &[Match]) -> Option<Measurement> {
     let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((1, 0), (0, 0), 0)).collect();
     let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
-    Measurement::compared(Case::AfterIdle.name(), "ratio", &ratios, labels(schedule, &clocks))
+    Measurement::compared(L2vpnCase::AfterIdle.name(), "ratio", &ratios, labels(schedule, &clocks))
 }
 
 impl Listed for Arguments {

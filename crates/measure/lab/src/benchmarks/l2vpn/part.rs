@@ -12,7 +12,7 @@ use bellows_packet::Packet;
 use serde::{Deserialize, Serialize};
 
 use super::ends::{Ends, UPLINK, put};
-use super::phases::{self, BULK, Direction, Phase};
+use super::phases::{self, BULK, PhaseDirection, Phase};
 use super::side::{SLICES, WARM_UP};
 use super::traffic::Valve;
 use crate::slices::{Turn, sliced};
@@ -42,7 +42,7 @@ pub(super) struct Flow {
 
 /// The measurement of an app, or of the whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct PartTask {
     /// The place of the phase in [`phases::ALL`].
     pub(super) phase: usize,
     /// The app, by its link; `None` for the whole.
@@ -94,7 +94,7 @@ fn surround(network: &mut Network, flow: &Flow, valve: &Valve) -> Result<(), Str
 }
 
 /// The worker's side: an app, or the whole, and a source whose packets go to a sink.
-pub(super) struct Part {
+pub(super) struct MeasuredPart {
     ends: Ends,
     /// The sources, and the packets of both in a breath.
     sources: [&'static str; 2],
@@ -102,12 +102,12 @@ pub(super) struct Part {
     turns: usize,
 }
 
-impl Part {
+impl MeasuredPart {
     /// Lays out the measurement.
     ///
     /// # Errors
     /// If the end does not get ready, or no packet comes to the app.
-    pub(super) fn new(task: &Task) -> Result<Part, String> {
+    pub(super) fn new(task: &PartTask) -> Result<MeasuredPart, String> {
         let phase = phases::at(task.phase)?;
         let valve = Valve::default();
         let mut ends = Ends::new(task.schedule, |network| {
@@ -139,17 +139,17 @@ impl Part {
                 (PART, per_breath)
             }
             None => {
-                let source = if phase.direction == Direction::Encap { phase.wire.circuit() } else { UPLINK };
+                let source = if phase.direction == PhaseDirection::Encap { phase.wire.circuit() } else { UPLINK };
                 ends.supply(BARE, ends.copies(source));
                 ends.set_rate(source, 0);
                 (source, BULK)
             }
         };
-        Ok(Part { ends, sources: [source, BARE], per_breath, turns: 0 })
+        Ok(MeasuredPart { ends, sources: [source, BARE], per_breath, turns: 0 })
     }
 }
 
-impl Side for Part {
+impl Side for MeasuredPart {
     fn turn(&mut self) -> Turn {
         self.turns += 1;
         let mut measure = |source: usize| {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn each_phase_has_several_apps_on_its_way() {
         // Packets of ESP can come only once.
-        let is_sealed = |phase: &Phase| phase.direction == Direction::Decap && phase.wire.is_encrypted();
+        let is_sealed = |phase: &Phase| phase.direction == PhaseDirection::Decap && phase.wire.is_encrypted();
         for phase in phases::ALL.into_iter().filter(|phase| !is_sealed(phase)) {
             let flows = flows(phase).unwrap();
             assert!(flows.len() >= 4, "{}: {flows:?}", phase.name());
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn an_app_gets_by_itself_what_it_gets_in_the_whole_and_loses_nothing() {
         for phase in ["encap-ip6-64", "decap-ip4-64"].map(named) {
-            let task = |flow| Task { phase, flow, schedule: Schedule::default(), cpu: None };
+            let task = |flow| PartTask { phase, flow, schedule: Schedule::default(), cpu: None };
             for flow in flows(phases::ALL[phase]).unwrap().into_iter().map(Some).chain([None]) {
                 check(&task(flow));
             }
@@ -203,8 +203,8 @@ mod tests {
     }
 
     /// Checks that an app, or the whole, gets what is sent in some turns, and that nothing is lost.
-    fn check(task: &Task) {
-        let mut part = Part::new(task).unwrap();
+    fn check(task: &PartTask) {
+        let mut part = MeasuredPart::new(task).unwrap();
         let (before, turns) = (part.ends.snapshot(), 2);
         for _ in 0..turns {
             assert!(part.turn().figures[0].is_finite());

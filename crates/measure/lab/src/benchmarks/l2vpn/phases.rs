@@ -45,7 +45,7 @@ impl Wire {
 
 /// Where most of the packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum PhaseDirection {
     /// Into tunnels.
     Encap,
     /// Out of tunnels.
@@ -84,7 +84,7 @@ const FRAGMENTED: usize = 1_814;
 /// A mix of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Phase {
-    pub(super) direction: Direction,
+    pub(super) direction: PhaseDirection,
     pub(super) wire: Wire,
     pub(super) size: Size,
     /// Stations on each side.
@@ -95,13 +95,13 @@ pub(super) struct Phase {
 pub(super) const BULK: usize = 112;
 pub(super) const BACK: usize = 16;
 
-const fn phase(direction: Direction, wire: Wire, size: Size, stations: usize) -> Phase {
+const fn phase(direction: PhaseDirection, wire: Wire, size: Size, stations: usize) -> Phase {
     Phase { direction, wire, size, stations }
 }
 
 /// All phases, in which each property occurs with both directions and, where it can, with both families.
 pub(super) const ALL: [Phase; 12] = {
-    use Direction::{Decap, Encap};
+    use PhaseDirection::{Decap, Encap};
     use Size::{Fixed, Fragmented, Imix};
     use Wire::{Basel, Bern, Line, Zurich};
     [
@@ -123,7 +123,7 @@ pub(super) const ALL: [Phase; 12] = {
 impl Phase {
     /// The name: direction, family, encryption, size, stations.
     pub(super) fn name(self) -> String {
-        let direction = if self.direction == Direction::Encap { "encap" } else { "decap" };
+        let direction = if self.direction == PhaseDirection::Encap { "encap" } else { "decap" };
         let esp = if self.wire.is_encrypted() { "-esp" } else { "" };
         let size = match self.size {
             Size::Fixed(length) => length.to_string(),
@@ -137,16 +137,16 @@ impl Phase {
     /// Packets in a breath from the circuit, and from the tunnel.
     pub(super) fn packets(self) -> [usize; 2] {
         match self.direction {
-            Direction::Encap => [BULK, BACK],
-            Direction::Decap => [BACK, BULK],
+            PhaseDirection::Encap => [BULK, BACK],
+            PhaseDirection::Decap => [BACK, BULK],
         }
     }
 
     /// Those of the direction that has most of them, and none of the other one.
     pub(super) fn one_way(self) -> [usize; 2] {
         match self.direction {
-            Direction::Encap => [BULK, 0],
-            Direction::Decap => [0, BULK],
+            PhaseDirection::Encap => [BULK, 0],
+            PhaseDirection::Decap => [0, BULK],
         }
     }
 }

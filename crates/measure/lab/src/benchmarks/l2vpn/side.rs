@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ends::Ends;
 use super::part;
-use super::phases::{self, Direction, Phase, Size};
+use super::phases::{self, PhaseDirection, Phase, Size};
 use crate::slices::{Turn, sliced};
 use crate::workers::{Side, fail, settle};
 
@@ -26,14 +26,14 @@ const BUFFERS: usize = 32_768;
 
 /// The work of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Work {
-    Visit(Task),
-    Part(part::Task),
+pub(super) enum L2vpnWork {
+    Visit(PhaseTask),
+    Part(part::PartTask),
 }
 
 /// A visit to phases.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct PhaseTask {
     /// The phases to go through, as places in [`phases::ALL`].
     pub(super) phases: Vec<usize>,
     /// Seconds without traffic before the first phase.
@@ -46,16 +46,16 @@ pub(super) struct Task {
 ///
 /// # Errors
 /// If the end does not get ready.
-pub(super) fn lay_out(work: Work) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(work: L2vpnWork) -> Result<Box<dyn Side>, String> {
     settle(match &work {
-        Work::Visit(task) => task.cpu,
-        Work::Part(task) => task.cpu,
+        L2vpnWork::Visit(task) => task.cpu,
+        L2vpnWork::Part(task) => task.cpu,
     });
     let buffers = pool::Config { packets: BUFFERS, ..pool::Config::default() };
     pool::init(buffers).unwrap_or_else(|error| fail(&error));
     Ok(match work {
-        Work::Visit(task) => Box::new(Visit::new(&task)?),
-        Work::Part(task) => Box::new(part::Part::new(&task)?),
+        L2vpnWork::Visit(task) => Box::new(Visit::new(&task)?),
+        L2vpnWork::Part(task) => Box::new(part::MeasuredPart::new(&task)?),
     })
 }
 
@@ -76,7 +76,7 @@ struct Visit {
 }
 
 impl Visit {
-    fn new(task: &Task) -> Result<Visit, String> {
+    fn new(task: &PhaseTask) -> Result<Visit, String> {
         let phases: Vec<Phase> = task.phases.iter().map(|&place| phases::at(place)).collect::<Result<_, _>>()?;
         let mut ends = Ends::new(task.schedule, |_| Ok(&[]))?;
         let end = clock::now() + Duration::from_secs_f64(task.idle_seconds).as_nanos() as u64;
@@ -105,7 +105,7 @@ impl Visit {
 
     /// Packets that have left by the port to which most of a phase's go.
     fn arrived(&self, phase: Phase) -> u64 {
-        let port = if phase.direction == Direction::Encap { "uplink" } else { phase.wire.circuit() };
+        let port = if phase.direction == PhaseDirection::Encap { "uplink" } else { phase.wire.circuit() };
         let name = format!("to-{port}.input");
         self.ends.snapshot().links.iter().filter(|link| link.to == name).map(|link| link.packets).sum()
     }
@@ -122,10 +122,10 @@ impl Visit {
         let [from_circuit, from_tunnel] = phase.packets();
         let share = |packets: usize| self.sent * packets / (from_circuit + from_tunnel);
         let expected = match phase.direction {
-            Direction::Encap => share(from_circuit),
+            PhaseDirection::Encap => share(from_circuit),
             // Two fragments are one frame.
-            Direction::Decap if phase.size == Size::Fragmented => share(from_tunnel) / 2,
-            Direction::Decap => share(from_tunnel),
+            PhaseDirection::Decap if phase.size == Size::Fragmented => share(from_tunnel) / 2,
+            PhaseDirection::Decap => share(from_tunnel),
         };
         self.ends.pause();
         self.ends.breathe(BREATHS * SLICES);
@@ -171,8 +171,8 @@ impl Side for Visit {
 mod tests {
     use super::*;
 
-    fn task(phases: Vec<usize>) -> Task {
-        Task { phases, idle_seconds: 0.0, schedule: Schedule::default(), cpu: None }
+    fn task(phases: Vec<usize>) -> PhaseTask {
+        PhaseTask { phases, idle_seconds: 0.0, schedule: Schedule::default(), cpu: None }
     }
 
     /// In each phase, all packets arrive where they should, after all others.

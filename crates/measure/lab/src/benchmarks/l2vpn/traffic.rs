@@ -71,9 +71,9 @@ pub(super) struct Kept {
 
 /// A sink that frees packets, or keeps them.
 #[derive(Default)]
-pub(super) struct Tap(pub(super) Arc<Mutex<Kept>>);
+pub(super) struct TrafficTap(pub(super) Arc<Mutex<Kept>>);
 
-impl App for Tap {
+impl App for TrafficTap {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn push(&mut self, io: &Io<Self>) {

@@ -3,15 +3,15 @@
 use bellows_engine::Schedule;
 use serde_json::json;
 
-use super::part::{self, Task};
-use super::phases::{self, Direction};
-use super::side::Work;
-use super::{Arguments, Case, labels, name};
+use super::part::{self, PartTask};
+use super::phases::{self, PhaseDirection};
+use super::side::L2vpnWork;
+use super::{Arguments, L2vpnCase, labels, name};
 use crate::bench::Lab;
 use crate::report::{BenchError, Measurement};
 use crate::targets::Target;
 use crate::timing::median_or_nan;
-use crate::turns::{Match, Session};
+use crate::turns::{Match, MatchSession};
 
 /// What the whole may cost, relative to the sum of its apps.
 const TARGET: Target = Target::AtMost(1.15);
@@ -20,7 +20,7 @@ const TARGET: Target = Target::AtMost(1.15);
 const MAX_MATCHES: usize = 8;
 
 /// What was measured.
-pub(super) struct Found {
+pub(super) struct MeasuredWhole {
     pub(super) results: Vec<Measurement>,
     pub(super) notes: Vec<String>,
     pub(super) interrupted: bool,
@@ -30,7 +30,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// See [`BenchError`].
-pub(super) fn measure(options: &Arguments, phases: &[usize], lab: &mut Lab<'_>) -> Result<Found, BenchError> {
+pub(super) fn measure(options: &Arguments, phases: &[usize], lab: &mut Lab<'_>) -> Result<MeasuredWhole, BenchError> {
     let (sealed, phases): (Vec<usize>, Vec<usize>) = phases.iter().partition(|&&phase| is_sealed(phase));
     let notes = (!sealed.is_empty()).then(|| {
         let names = sealed.iter().map(|&phase| name(phase)).collect::<Vec<_>>().join(", ");
@@ -38,27 +38,27 @@ pub(super) fn measure(options: &Arguments, phases: &[usize], lab: &mut Lab<'_>) 
     });
     let schedule = options.conditions.schedule.unwrap_or_default();
     let groups = phases.iter().map(|&phase| Ok((phase, tasks(options, schedule, phase)?)));
-    let groups: Vec<(usize, Vec<Work>)> = groups.collect::<Result<_, String>>().map_err(BenchError::Failed)?;
+    let groups: Vec<(usize, Vec<L2vpnWork>)> = groups.collect::<Result<_, String>>().map_err(BenchError::Failed)?;
     let matches = options.orders.min(MAX_MATCHES);
     let all = groups.iter().map(|(_, tasks)| tasks.len() * matches).sum();
     let arguments = lab.worker("l2vpn");
-    let mut session = Session::new(&arguments, options.common.cpu, all, &mut *lab.observer);
+    let mut session = MatchSession::new(&arguments, options.common.cpu, all, &mut *lab.observer);
     let mut results = Vec::new();
     for (phase, tasks) in groups {
         let found = session.matches(matches, &[options.rounds], &[], |_| tasks.clone())?;
         results.extend(compared(schedule, phase, tasks.len() - 1, &found));
     }
-    Ok(Found { results, notes: notes.into_iter().collect(), interrupted: session.info().interrupted })
+    Ok(MeasuredWhole { results, notes: notes.into_iter().collect(), interrupted: session.info().interrupted })
 }
 
 /// Whether packets of a phase can come only once.
 fn is_sealed(phase: usize) -> bool {
-    phases::at(phase).is_ok_and(|phase| phase.wire.is_encrypted() && phase.direction == Direction::Decap)
+    phases::at(phase).is_ok_and(|phase| phase.wire.is_encrypted() && phase.direction == PhaseDirection::Decap)
 }
 
 /// The whole, and its apps.
-fn tasks(options: &Arguments, schedule: Schedule, phase: usize) -> Result<Vec<Work>, String> {
-    let task = |flow| Work::Part(Task { phase, flow, schedule, cpu: options.common.cpu });
+fn tasks(options: &Arguments, schedule: Schedule, phase: usize) -> Result<Vec<L2vpnWork>, String> {
+    let task = |flow| L2vpnWork::Part(PartTask { phase, flow, schedule, cpu: options.common.cpu });
     let flows = part::flows(phases::at(phase)?)?;
     Ok([None].into_iter().chain(flows.into_iter().map(Some)).map(task).collect())
 }
@@ -74,7 +74,7 @@ fn compared(schedule: Schedule, phase: usize, apps: usize, matches: &[Match]) ->
     let mut labels = labels(schedule, &wholes);
     let sum = (median_or_nan(&sums) * 10.0).round() / 10.0;
     labels.extend([("sum", json!(sum)), ("apps", apps.into()), ("phase", json!(name(phase)))]);
-    Some(TARGET.judge(Measurement::of(Case::Apps.name(), "ratio", &ratios, labels)?, ratios.len()))
+    Some(TARGET.judge(Measurement::of(L2vpnCase::Apps.name(), "ratio", &ratios, labels)?, ratios.len()))
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Breaths {
 
 /// State shared by the engine's thread and the guests' thread.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct ClockShared {
     /// The number of the current breath, counting breaths of at least [`MIN_NUMBERED`] clocks.
     breath: AtomicU64,
     /// Whether breaths should be recorded, and whether they are.
@@ -109,7 +109,7 @@ pub(super) struct Shared {
     thread: OnceLock<PathBuf>,
 }
 
-impl Shared {
+impl ClockShared {
     /// The number of the current breath, from 1.
     pub(super) fn breath(&self) -> u64 {
         self.breath.load(Acquire)
@@ -146,7 +146,7 @@ const MIN_NUMBERED: u64 = 1_000;
 
 /// Measures breaths from one call to the next, and writes the breath's number into the packets that pass.
 pub(super) struct Clock {
-    shared: Arc<Shared>,
+    shared: Arc<ClockShared>,
     breath: u64,
     last: u64,
     /// Page faults of this thread before breaths were recorded.
@@ -158,7 +158,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(shared: Arc<Shared>) -> Clock {
+    pub(super) fn new(shared: Arc<ClockShared>) -> Clock {
         Clock { shared, breath: 0, last: 0, faults: 0, loaded: false, breaths: None }
     }
 

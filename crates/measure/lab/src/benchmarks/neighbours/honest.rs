@@ -10,7 +10,7 @@ use bellows_virtio::driver::{Driver, DriverLayout};
 use bellows_virtio::vhost::{Borrowed, Frontend, FrontendConfig, Mode, PeerPolicy};
 use serde::{Deserialize, Serialize};
 
-use super::clock::Shared;
+use super::clock::ClockShared;
 use crate::workers::fail;
 
 /// The places in a packet of its number, and of the breath in which it passed.
@@ -122,7 +122,7 @@ impl HonestGuest {
     }
 
     /// Receives packets; if none is in flight, sends the next batch.
-    pub(super) fn turn(&mut self, shared: &Shared) {
+    pub(super) fn turn(&mut self, shared: &ClockShared) {
         self.take();
         if self.in_flight == 0 {
             self.send(shared);
@@ -180,7 +180,7 @@ impl HonestGuest {
         self.in_flight = 0;
     }
 
-    fn send(&mut self, shared: &Shared) {
+    fn send(&mut self, shared: &ClockShared) {
         let Some(driver) = self.port.get() else { return };
         for (number, packet) in (self.next..).zip(&mut self.packets) {
             packet.bytes_mut()[NUMBER].copy_from_slice(&number.to_le_bytes());

@@ -51,7 +51,7 @@ use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
 
-use clock::{Breaths, Clock, Shared};
+use clock::{Breaths, Clock, ClockShared};
 use honest::{BULK, GuestCounts, HonestGuest, MIXED};
 
 /// Measure the effect on a guest of another guest that attacks the engine
@@ -146,7 +146,7 @@ const MAX_CLOCKS: f64 = 1.5;
 
 /// One process of the benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
+struct NeighboursTask {
     options: Arguments,
     /// The folder for sockets.
     folder: PathBuf,
@@ -155,7 +155,7 @@ struct Task {
 
 /// The results of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Answer {
+struct NeighboursAnswer {
     attacks: Vec<AttackResult>,
 }
 
@@ -169,8 +169,8 @@ struct AttackResult {
     /// The minimum clocks of a busy breath.
     busy: Option<u64>,
     /// Beside an honest guest, and beside the attack; `None` if time was stolen from every slice.
-    honest: Option<Figures>,
-    attacked: Option<Figures>,
+    honest: Option<BusyFigures>,
+    attacked: Option<BusyFigures>,
     /// The packets of the watched guest over the whole time; the other guest was honest for half of it.
     counts: GuestCounts,
     connections: u64,
@@ -178,7 +178,7 @@ struct AttackResult {
 
 /// Figures of busy breaths.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Figures {
+struct BusyFigures {
     breaths: u64,
     faults: u64,
     median: f64,
@@ -191,10 +191,10 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let attackers = Attacker::chosen(options)?;
     // A worker that fails exits at once; its sockets are removed here.
     let folder = Folder::new("neighbours")?;
-    let task = |_, round| Task { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
-    let Answers { answers, machine, interrupted }: Answers<Answer> =
+    let task = |_, round| NeighboursTask { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
+    let Answers { answers, machine, interrupted }: Answers<NeighboursAnswer> =
         take_turns_with(arguments, 1, options.processes, task, observer)?;
-    let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+    let answers: Vec<NeighboursAnswer> = answers.into_iter().flatten().collect();
     let mut results = Vec::new();
     let mut broken = Vec::new();
     for (index, attacker) in attackers.iter().enumerate() {
@@ -215,7 +215,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 fn evaluate(attacker: Attacker, all: &[&AttackResult]) -> (Measurement, Vec<String>) {
     let name = attacker.name();
     let counts = all.iter().fold(GuestCounts::default(), |sum, attacked| sum.plus(&attacked.counts));
-    let both: Vec<(Figures, Figures)> =
+    let both: Vec<(BusyFigures, BusyFigures)> =
         all.iter().filter_map(|attacked| Some((attacked.honest?, attacked.attacked?))).collect();
     let mut faults = Vec::new();
     if counts.lost > 0 || counts.altered > 0 {
@@ -227,7 +227,7 @@ fn evaluate(attacker: Attacker, all: &[&AttackResult]) -> (Measurement, Vec<Stri
     if counts.longest_wait > MAX_WAIT && name != UNBOUNDED {
         faults.push(format!("BROKEN {name}: a packet waited {} breaths", counts.longest_wait));
     }
-    let of = |figure: fn(&Figures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
+    let of = |figure: fn(&BusyFigures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
     // If time was stolen from every slice, the clocks are unknown, but the guest's packet counts are valid.
     let middle = median(&of(|figures| figures.p999));
     let ratios: Vec<f64> = both.iter().map(|(honest, attacked)| attacked.p999 / honest.p999).collect();
@@ -272,7 +272,7 @@ fn evaluate(attacker: Attacker, all: &[&AttackResult]) -> (Measurement, Vec<Stri
 }
 
 /// The notes below the table.
-fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
+fn notes(answers: &[NeighboursAnswer], pauses: bool) -> Vec<String> {
     let sum = |part: fn(&AttackResult) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
     let (all, stolen) = (sum(|attacked| attacked.slices), sum(|attacked| attacked.stolen));
     let busy = answers.iter().flat_map(|answer| &answer.attacks).filter_map(|attacked| attacked.busy);
@@ -330,8 +330,8 @@ const SLICE: Duration = Duration::from_millis(100);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Does one task, in a fresh process.
-fn measure(task: Task) -> Answer {
-    let Task { options, folder, seed } = task;
+fn measure(task: NeighboursTask) -> NeighboursAnswer {
+    let NeighboursTask { options, folder, seed } = task;
     let attackers = Attacker::chosen(&options).unwrap_or_else(|error| fail(&error));
     let corpora = ["vhost_messages", "vring"].map(|name| corpus(options.corpus.as_deref(), name));
     let all = cpu::allowed();
@@ -346,7 +346,7 @@ fn measure(task: Task) -> Answer {
     let process = std::process::id();
     let sockets = ["honest", "other"].map(|name| folder.join(format!("{name}-{process}")));
     let attack = |&attacker: &Attacker| {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ClockShared::default());
         let network = network(&sockets, !options.without_pauses, Clock::new(Arc::clone(&shared)));
         let settings = Settings { busywait: true, sampling: false, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
@@ -365,7 +365,7 @@ fn measure(task: Task) -> Answer {
             devices.attack(attacker, slices, seed)
         })
     };
-    Answer { attacks: attackers.iter().map(attack).collect() }
+    NeighboursAnswer { attacks: attackers.iter().map(attack).collect() }
 }
 
 /// Stops an engine on drop, also after a panic.
@@ -419,7 +419,7 @@ fn network(sockets: &[PathBuf; 2], pauses: bool, clock: Clock) -> Network {
 /// The two devices.
 struct Devices<'a> {
     sockets: &'a [PathBuf; 2],
-    shared: &'a Shared,
+    shared: &'a ClockShared,
     engines: usize,
     /// Fuzzing corpora: messages, rings.
     corpora: &'a [Vec<Vec<u8>>; 2],
@@ -456,8 +456,8 @@ impl Devices<'_> {
             slices: 2 * u64::from(slices),
             stolen: stolen_before + stolen_during,
             busy,
-            honest: busy.and_then(|busy| Figures::of(&before, busy)),
-            attacked: busy.and_then(|busy| Figures::of(&during, busy)),
+            honest: busy.and_then(|busy| BusyFigures::of(&before, busy)),
+            attacked: busy.and_then(|busy| BusyFigures::of(&during, busy)),
             counts: honest.take_counts(),
             connections: assault.connections,
         }
@@ -507,11 +507,11 @@ impl Devices<'_> {
     }
 }
 
-impl Figures {
-    fn of(breaths: &Breaths, busy: u64) -> Option<Figures> {
+impl BusyFigures {
+    fn of(breaths: &Breaths, busy: u64) -> Option<BusyFigures> {
         let quantile = |part| breaths.quantile(part, busy).map(|clocks| clocks as f64);
         let (median, p999, longest) = (quantile(0.5)?, quantile(0.999)?, quantile(1.0)?);
-        Some(Figures { breaths: breaths.count(busy), faults: breaths.faults, median, p999, longest })
+        Some(BusyFigures { breaths: breaths.count(busy), faults: breaths.faults, median, p999, longest })
     }
 }
 

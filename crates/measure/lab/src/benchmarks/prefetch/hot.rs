@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use super::side::{SAMPLED, Task, Work};
+use super::side::{SAMPLED, PrefetchTask, PrefetchWork};
 use super::variants::Variant;
 use super::{Arguments, Group};
 use crate::report::{BenchError, Measurement};
-use crate::turns::Session;
+use crate::turns::MatchSession;
 
 /// The routers to sample: as it is, and one in which the first node does not look ahead.
 pub(super) const KINDS: [Variant; 2] = [Variant::AsIs, Variant::Without(0)];
@@ -23,17 +23,17 @@ const FIGURES: [(&str, &str); SAMPLED] = [
 pub(super) fn run(
     options: &Arguments,
     group: &Group,
-    session: &mut Session<'_>,
+    session: &mut MatchSession<'_>,
 ) -> Result<(String, Vec<Measurement>), BenchError> {
     let nodes = group.nodes();
     let first = nodes[0];
     let (mut shares, mut results) = (Vec::new(), Vec::new());
     for kind in KINDS {
-        let task = Task {
+        let task = PrefetchTask {
             traffic: group.traffic,
             first: group.first,
             memory: options.memory,
-            what: Work::Sample(kind.clone(), options.seconds),
+            what: PrefetchWork::Sample(kind.clone(), options.seconds),
             cpu: options.common.cpu,
         };
         let matches = session.matches(options.processes, &[1], &[], |_| vec![task.clone()])?;

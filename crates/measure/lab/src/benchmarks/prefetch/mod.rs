@@ -34,9 +34,9 @@ use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::report::{BenchError, Measurement, Report, chosen};
-use crate::turns::{Match, Session};
+use crate::turns::{Match, MatchSession};
 use crate::workers;
-use side::{Task, Work, figures, lay_out};
+use side::{PrefetchTask, PrefetchWork, figures, lay_out};
 use variants::{First, Variant, nodes};
 
 /// Measure what look-ahead is worth to the nodes of a router
@@ -135,7 +135,7 @@ impl Benchmark for Arguments {
 
 /// What a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum PrefetchCase {
     Nodes,
     Load,
     Hot,
@@ -143,16 +143,16 @@ enum Case {
     Live,
 }
 
-impl Case {
-    const ALL: [Case; 5] = [Case::Nodes, Case::Load, Case::Hot, Case::Verdict, Case::Live];
+impl PrefetchCase {
+    const ALL: [PrefetchCase; 5] = [PrefetchCase::Nodes, PrefetchCase::Load, PrefetchCase::Hot, PrefetchCase::Verdict, PrefetchCase::Live];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Nodes => "nodes",
-            Case::Load => "load",
-            Case::Hot => "hot",
-            Case::Verdict => "verdict",
-            Case::Live => "live",
+            PrefetchCase::Nodes => "nodes",
+            PrefetchCase::Load => "load",
+            PrefetchCase::Hot => "hot",
+            PrefetchCase::Verdict => "verdict",
+            PrefetchCase::Live => "live",
         }
     }
 }
@@ -160,7 +160,7 @@ impl Case {
 /// One combination of conditions.
 #[derive(Clone, Debug)]
 struct Group {
-    case: Case,
+    case: PrefetchCase,
     traffic: Traffic,
     first: First,
     variants: Vec<Variant>,
@@ -179,7 +179,7 @@ impl Arguments {
 
     /// The place of a group in the picture, if it has one.
     fn spot(&self, group: &Group, matches: &[Match]) -> Option<picture::Spot> {
-        if group.case != Case::Nodes || group.traffic.routes as usize != self.middle_routes() {
+        if group.case != PrefetchCase::Nodes || group.traffic.routes as usize != self.middle_routes() {
             return None;
         }
         // Without look-ahead in the first node.
@@ -192,10 +192,10 @@ impl Arguments {
     }
 
     /// The groups of processes of a case.
-    fn groups(&self, case: Case) -> Vec<Group> {
+    fn groups(&self, case: PrefetchCase) -> Vec<Group> {
         let nodes = nodes(self.traffic(1, VECTOR).family, self.first);
         let mut variants = Variant::without_each(&nodes);
-        if case == Case::Nodes {
+        if case == PrefetchCase::Nodes {
             variants.extend(self.ahead.iter().map(|&distance| Variant::All(distance)));
         }
         let all = self.routes.iter().flat_map(|&routes| self.in_flight.iter().map(move |&flying| (routes, flying)));
@@ -209,10 +209,10 @@ impl Arguments {
             variants: variants.clone(),
         };
         match case {
-            Case::Nodes => all.map(group).collect(),
-            Case::Load | Case::Hot | Case::Live => vec![group((routes, farthest))],
+            PrefetchCase::Nodes => all.map(group).collect(),
+            PrefetchCase::Load | PrefetchCase::Hot | PrefetchCase::Live => vec![group((routes, farthest))],
             // Each node that packets can come to first.
-            Case::Verdict => {
+            PrefetchCase::Verdict => {
                 [First::Ethernet, First::Ip].map(|first| Group { first, ..group((routes, farthest)) }).into()
             }
         }
@@ -221,21 +221,21 @@ impl Arguments {
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
-    if options.picture.is_some() && !cases.contains(&Case::Nodes) {
+    let cases = chosen(PrefetchCase::ALL, PrefetchCase::name, &options.case)?;
+    if options.picture.is_some() && !cases.contains(&PrefetchCase::Nodes) {
         return Err(BenchError::Refused("--picture draws the case `nodes`, which --case leaves out".to_owned()));
     }
     let groups: Vec<Group> = cases.iter().flat_map(|&case| options.groups(case)).collect();
     let processes = |group: &Group| match group.case {
-        Case::Verdict | Case::Live => verdict::KINDS.len() * options.runs,
-        Case::Hot => hot::KINDS.len() * options.processes,
+        PrefetchCase::Verdict | PrefetchCase::Live => verdict::KINDS.len() * options.runs,
+        PrefetchCase::Hot => hot::KINDS.len() * options.processes,
         _ => options.processes,
     };
-    let mut session = Session::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
+    let mut session = MatchSession::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
     let mut spots = Vec::new();
     for group in groups {
-        if matches!(group.case, Case::Verdict | Case::Live) {
+        if matches!(group.case, PrefetchCase::Verdict | PrefetchCase::Live) {
             let found = verdict::run(options, &group, &mut session)?;
             session.show(&found.text);
             results.extend(found.results);
@@ -243,17 +243,17 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             failed |= found.failed;
             continue;
         }
-        if group.case == Case::Hot {
+        if group.case == PrefetchCase::Hot {
             let (text, found) = hot::run(options, &group, &mut session)?;
             session.show(&text);
             results.extend(found);
             continue;
         }
         let work = match group.case {
-            Case::Load => Work::Load(group.variants.clone(), options.load),
-            _ => Work::Compare(group.variants.clone()),
+            PrefetchCase::Load => PrefetchWork::Load(group.variants.clone(), options.load),
+            _ => PrefetchWork::Compare(group.variants.clone()),
         };
-        let task = Task {
+        let task = PrefetchTask {
             traffic: group.traffic,
             first: group.first,
             memory: options.memory,
@@ -285,7 +285,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 impl Group {
     fn nodes(&self) -> Vec<&'static str> {
         match self.case {
-            Case::Live => live::APPS.to_vec(),
+            PrefetchCase::Live => live::APPS.to_vec(),
             _ => nodes(self.traffic.family, self.first),
         }
     }
@@ -300,7 +300,7 @@ impl Group {
         };
         let mut labels = vec![("node", json!(node)), ("without", json!(without))];
         // A network has its own routes and packets.
-        if self.case != Case::Live {
+        if self.case != PrefetchCase::Live {
             labels.extend([("routes", self.traffic.routes.into()), ("in_flight", self.traffic.in_flight.into())]);
         }
         if !ahead.is_null() {
@@ -343,7 +343,7 @@ fn measurements(group: &Group, matches: &[Match]) -> Vec<Measurement> {
                 found.extend(Measurement::of(group.case.name(), "ratio", &ratios, labels));
             }
         }
-        if group.case == Case::Load {
+        if group.case == PrefetchCase::Load {
             let labels = group.labels(kind, "all");
             let calls = group.values(matches, variant, names.len());
             found.extend(Measurement::of(group.case.name(), "packets/call", &calls, labels.clone()));

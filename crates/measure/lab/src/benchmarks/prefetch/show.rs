@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::variants::Variant;
-use super::{Case, Group};
+use super::{PrefetchCase, Group};
 use crate::turns::Match;
 
 /// Width of a column.
@@ -17,7 +17,7 @@ pub(super) fn side_by_side(group: &Group, matches: &[Match]) -> String {
     if matches.is_empty() {
         return String::new();
     }
-    let how = if group.case == Case::Load { "fixed load" } else { "full speed" };
+    let how = if group.case == PrefetchCase::Load { "fixed load" } else { "full speed" };
     let (in_flight, routes) = (group.traffic.in_flight, group.traffic.routes);
     let s = if routes == 1 { "" } else { "s" };
     let mut text = format!("{in_flight} packets in flight, {routes} route{s}, {how}: clocks a packet\n");
@@ -50,7 +50,7 @@ fn table(group: &Group, matches: &[Match], variants: &[usize], text: &mut String
         let cell = |&variant: &usize| written(group.figure(matches, variant, figure), 1);
         line(node, variants.iter().map(cell).collect());
     }
-    if group.case == Case::Load {
+    if group.case == PrefetchCase::Load {
         let cell = |&variant: &usize| written(group.figure(matches, variant, nodes.len() + 1), 2);
         line("Vectors/Call", variants.iter().map(cell).collect());
         let missed =
@@ -80,7 +80,7 @@ fn signature(group: &Group, matches: &[Match]) -> String {
         if !others.is_empty() {
             let _ = write!(text, "; {}", others.join(", "));
         }
-        if group.case == Case::Load {
+        if group.case == PrefetchCase::Load {
             let _ = write!(text, "; vectors/call {:+.0} %", 100.0 * change(nodes.len() + 1));
         }
         text.push('\n');

@@ -32,18 +32,18 @@ const SETTLE_US: u64 = 1_000;
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct PrefetchTask {
     pub(super) traffic: Traffic,
     pub(super) first: First,
     /// Whether packets are evicted from all caches before they come again.
     pub(super) memory: bool,
-    pub(super) what: Work,
+    pub(super) what: PrefetchWork,
     pub(super) cpu: Option<usize>,
 }
 
 /// What a process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Work {
+pub(super) enum PrefetchWork {
     /// Compares variants at full speed.
     Compare(Vec<Variant>),
     /// Compares them at a share of what the slowest one carries.
@@ -60,9 +60,9 @@ pub(super) enum Work {
 ///
 /// # Errors
 /// None: a failure ends the process.
-pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: PrefetchTask) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
-    if let Work::TryLive(variant, seconds) = &task.what {
+    if let PrefetchWork::TryLive(variant, seconds) = &task.what {
         let engine = Some(live::engine(variant));
         return Ok(Box::new(Trying { engine, seconds: *seconds, apps: live::APPS.to_vec() }));
     }
@@ -79,20 +79,20 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
         variants.iter().map(|variant| parts(Some(&times)).engine(variant, false)).collect()
     };
     let (engines, load) = match task.what {
-        Work::Try(variant, seconds) => {
+        PrefetchWork::Try(variant, seconds) => {
             let engine = Some(parts(None).engine(&variant, true));
             let apps = super::variants::nodes(task.traffic.family, task.first);
             return Ok(Box::new(Trying { engine, seconds, apps }));
         }
-        Work::Sample(variant, seconds) => {
+        PrefetchWork::Sample(variant, seconds) => {
             let engine = Some(parts(None).engine(&variant, true));
             let apps = super::variants::nodes(task.traffic.family, task.first);
             let packets = lock(&stock).some_addresses(WATCHED);
             return Ok(Box::new(Sampling { engine, seconds, apps, packets }));
         }
-        Work::Compare(variants) => (engines(variants), None),
-        Work::TryLive(..) => return Err("it has no stock".to_owned()),
-        Work::Load(variants, load) => (engines(variants), Some(load)),
+        PrefetchWork::Compare(variants) => (engines(variants), None),
+        PrefetchWork::TryLive(..) => return Err("it has no stock".to_owned()),
+        PrefetchWork::Load(variants, load) => (engines(variants), Some(load)),
     };
     let mut comparing =
         Comparing { engines, stock, times, nodes, in_flight: task.traffic.in_flight, turns: 0, interval: None };

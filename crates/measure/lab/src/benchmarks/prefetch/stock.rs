@@ -55,7 +55,7 @@ impl Pace {
 
 /// What a stock counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Counts {
+pub(super) struct StockCounts {
     pub(super) sends: u64,
     pub(super) sent: u64,
     pub(super) missed: u64,
@@ -81,9 +81,9 @@ impl Stock {
     }
 
     /// The counts since they were taken last.
-    pub(super) fn take_counts(&mut self) -> Counts {
+    pub(super) fn take_counts(&mut self) -> StockCounts {
         let missed = self.pace.as_mut().map_or(0, |pace| std::mem::take(&mut pace.missed));
-        Counts { sends: std::mem::take(&mut self.sends), sent: std::mem::take(&mut self.sent), missed }
+        StockCounts { sends: std::mem::take(&mut self.sends), sent: std::mem::take(&mut self.sent), missed }
     }
 
     /// The addresses of the first bytes of some packets that wait, at different places in vectors.

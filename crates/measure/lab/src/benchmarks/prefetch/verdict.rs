@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use super::side::{TRIED, Task, Work};
+use super::side::{TRIED, PrefetchTask, PrefetchWork};
 use super::variants::Variant;
-use super::{Arguments, Case, Group};
+use super::{Arguments, PrefetchCase, Group};
 use crate::report::{BenchError, Measurement};
-use crate::turns::{Match, Session};
+use crate::turns::{Match, MatchSession};
 
 /// The share of runs in which a node must be found: 18 of 20.
 const MIN_FOUND: f64 = 0.9;
@@ -20,7 +20,7 @@ const ENOUGH: usize = 10;
 const MIN_WORTH: f64 = 1.2;
 
 /// The outcome of all runs.
-pub(super) struct Found {
+pub(super) struct TrialOutcome {
     pub(super) text: String,
     pub(super) results: Vec<Measurement>,
     pub(super) note: Option<String>,
@@ -85,19 +85,19 @@ impl Runs {
 }
 
 /// Runs all trials.
-pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>) -> Result<Found, BenchError> {
-    let is_live = group.case == Case::Live;
+pub(super) fn run(options: &Arguments, group: &Group, session: &mut MatchSession<'_>) -> Result<TrialOutcome, BenchError> {
+    let is_live = group.case == PrefetchCase::Live;
     let nodes = group.nodes();
     let mut all = Vec::new();
     for kind in KINDS {
-        let task = Task {
+        let task = PrefetchTask {
             traffic: group.traffic,
             first: group.first,
             // Packets that nobody waits for accuse nobody.
             memory: true,
             what: match is_live {
-                true => Work::TryLive(kind.clone(), options.seconds),
-                false => Work::Try(kind.clone(), options.seconds),
+                true => PrefetchWork::TryLive(kind.clone(), options.seconds),
+                false => PrefetchWork::Try(kind.clone(), options.seconds),
             },
             cpu: options.common.cpu,
         };
@@ -139,5 +139,5 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
     let first = nodes[0];
     let _ = writeln!(text, "without look-ahead {first} costs {:+.0} %, {must}\n", 100.0 * (worth - 1.0));
     let note = failed.then(|| "a verdict is wrong: see the runs above".to_owned());
-    Ok(Found { text, results, note, failed })
+    Ok(TrialOutcome { text, results, note, failed })
 }

@@ -9,7 +9,7 @@ use super::traffic::{Family, Traffic};
 use crate::benchmarks::fib::routes::Prefixes;
 
 /// Vectors of packets that take turns, and a table with an entry for each /24 of IPv4 or /48 of IPv6 that is routed.
-pub(super) struct Bare {
+pub(super) struct BareRouter {
     packets: Vec<Packet>,
     traffic: Traffic,
     table: Vec<u32>,
@@ -22,12 +22,12 @@ pub(super) struct Bare {
 /// How far ahead the floor prefetches, packets.
 const AHEAD: usize = 8;
 
-impl Bare {
-    pub(super) fn new(traffic: Traffic, prefixes: &Prefixes) -> Bare {
+impl BareRouter {
+    pub(super) fn new(traffic: Traffic, prefixes: &Prefixes) -> BareRouter {
         let packets = traffic.packets(prefixes);
         let table = (0..traffic.keys()).map(|key| key % traffic.next_hops() as u32).collect();
         let headers = vec![[7; 14]; traffic.next_hops()];
-        Bare { packets, traffic, table, headers, keys: [0; VECTOR], next: 0 }
+        BareRouter { packets, traffic, table, headers, keys: [0; VECTOR], next: 0 }
     }
 
     fn vector(&mut self) -> std::ops::Range<usize> {
@@ -40,7 +40,7 @@ impl Bare {
     #[inline(never)]
     pub(super) fn floor(&mut self) {
         let vector = self.vector();
-        let Bare { packets, traffic, table, keys, .. } = self;
+        let BareRouter { packets, traffic, table, keys, .. } = self;
         let packets = &packets[vector];
         packets.iter().take(AHEAD).for_each(Packet::prefetch);
         for (index, (packet, key)) in packets.iter().zip(keys.iter_mut()).enumerate() {
@@ -57,7 +57,7 @@ impl Bare {
     #[inline(never)]
     pub(super) fn naive(&mut self) {
         let vector = self.vector();
-        let Bare { packets, traffic, table, headers, .. } = self;
+        let BareRouter { packets, traffic, table, headers, .. } = self;
         for packet in &mut packets[vector] {
             let frame = packet.bytes_mut();
             if !traffic.family.is_right(frame) {

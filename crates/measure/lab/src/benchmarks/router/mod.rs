@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use super::fib::routes::Prefixes;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
-use crate::turns::{Match, Session};
+use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
+use crate::turns::{Match, MatchSession};
 use crate::workers;
-use side::{FLOOR, NAIVE, NODES, SUM, Task, lay_out};
+use side::{FLOOR, NAIVE, NODES, SUM, RouterTask, lay_out};
 use traffic::{Family, Traffic};
 
 /// Measure what the nodes of a router cost a packet
@@ -62,31 +62,31 @@ impl Benchmark for Arguments {
 
 /// What a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum RouterCase {
     Route(Family),
     Internet(Family),
     Checksum,
     LookAhead,
 }
 
-impl Case {
-    const ALL: [Case; 6] = [
-        Case::Route(Family::Ip4),
-        Case::Route(Family::Ip6),
-        Case::Internet(Family::Ip4),
-        Case::Internet(Family::Ip6),
-        Case::Checksum,
-        Case::LookAhead,
+impl RouterCase {
+    const ALL: [RouterCase; 6] = [
+        RouterCase::Route(Family::Ip4),
+        RouterCase::Route(Family::Ip6),
+        RouterCase::Internet(Family::Ip4),
+        RouterCase::Internet(Family::Ip6),
+        RouterCase::Checksum,
+        RouterCase::LookAhead,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Route(Family::Ip4) => "ip4",
-            Case::Route(Family::Ip6) => "ip6",
-            Case::Internet(Family::Ip4) => "internet4",
-            Case::Internet(Family::Ip6) => "internet6",
-            Case::Checksum => "checksum",
-            Case::LookAhead => "look-ahead",
+            RouterCase::Route(Family::Ip4) => "ip4",
+            RouterCase::Route(Family::Ip6) => "ip6",
+            RouterCase::Internet(Family::Ip4) => "internet4",
+            RouterCase::Internet(Family::Ip6) => "internet6",
+            RouterCase::Checksum => "checksum",
+            RouterCase::LookAhead => "look-ahead",
         }
     }
 
@@ -97,11 +97,11 @@ impl Case {
     fn traffic(self, prefixes: impl Fn() -> Result<Prefixes, String>) -> Result<Vec<Traffic>, String> {
         let of = |family, routes, in_flight| Traffic { family, routes, is_internet: false, in_flight };
         Ok(match self {
-            Case::Checksum | Case::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
-            Case::Route(family) => {
+            RouterCase::Checksum | RouterCase::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
+            RouterCase::Route(family) => {
                 ROUTES.into_iter().flat_map(|routes| IN_FLIGHT.map(|in_flight| of(family, routes, in_flight))).collect()
             }
-            Case::Internet(family) => {
+            RouterCase::Internet(family) => {
                 let Prefixes { ipv4, ipv6 } = prefixes()?;
                 let routes = if family == Family::Ip4 { ipv4.len() } else { ipv6.len() } as u32;
                 IN_FLIGHT.map(|in_flight| Traffic { is_internet: true, ..of(family, routes, in_flight) }).into()
@@ -115,35 +115,35 @@ const IN_FLIGHT: [usize; 2] = [256, 32_768];
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
-    let mut groups: Vec<(Case, Traffic)> = Vec::new();
+    let cases = chosen(RouterCase::ALL, RouterCase::name, &options.figures.case)?;
+    let mut groups: Vec<(RouterCase, Traffic)> = Vec::new();
     for case in cases {
         let traffic = case.traffic(|| side::prefixes(options.routes.as_deref())).map_err(BenchError::Refused)?;
         groups.extend(traffic.into_iter().map(|traffic| (case, traffic)));
     }
     let processes = options.figures.processes;
-    let sides = |case| if matches!(case, Case::Checksum | Case::LookAhead) { 2 } else { 1 };
+    let sides = |case| if matches!(case, RouterCase::Checksum | RouterCase::LookAhead) { 2 } else { 1 };
     let all = groups.iter().map(|(case, _)| sides(*case)).sum::<usize>() * processes;
-    let mut session = Session::new(arguments, options.common.cpu, all, observer);
-    let (mut table, mut results) = (Table::default(), Vec::new());
+    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
+    let (mut table, mut results) = (ReportTable::default(), Vec::new());
     for (case, traffic) in groups {
-        let task = |prefetch, verifies| Task {
+        let task = |prefetch, verifies| RouterTask {
             traffic,
             routes: options.routes.clone(),
             prefetch,
             verifies,
-            is_cold: case == Case::LookAhead,
+            is_cold: case == RouterCase::LookAhead,
             cpu: options.common.cpu,
         };
         let tasks = |_| match case {
-            Case::Route(_) | Case::Internet(_) => vec![task(None, true)],
-            Case::Checksum => vec![task(None, true), task(None, false)],
-            Case::LookAhead => vec![task(None, true), task(Some(0), true)],
+            RouterCase::Route(_) | RouterCase::Internet(_) => vec![task(None, true)],
+            RouterCase::Checksum => vec![task(None, true), task(None, false)],
+            RouterCase::LookAhead => vec![task(None, true), task(Some(0), true)],
         };
         let matches = session.matches(processes, &[options.rounds], &[], tasks)?;
         let found = match case {
-            Case::Route(_) | Case::Internet(_) => routed(case, traffic, options.floor, &matches),
-            Case::Checksum | Case::LookAhead => other_input(case, traffic, &matches),
+            RouterCase::Route(_) | RouterCase::Internet(_) => routed(case, traffic, options.floor, &matches),
+            RouterCase::Checksum | RouterCase::LookAhead => other_input(case, traffic, &matches),
         };
         session.show(&table.part("router", session.machine(), processes, &found));
         results.extend(found);
@@ -156,7 +156,7 @@ fn labels(traffic: Traffic, node: &str) -> Vec<(&'static str, Value)> {
 }
 
 /// The clocks of the nodes, and ratios of their sum.
-fn routed(case: Case, traffic: Traffic, with_floor: bool, matches: &[Match]) -> Vec<Measurement> {
+fn routed(case: RouterCase, traffic: Traffic, with_floor: bool, matches: &[Match]) -> Vec<Measurement> {
     let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
     let clocks = |(figure, node): (usize, &str)| {
         Measurement::of(case.name(), "clocks/packet", &each(figure), labels(traffic, node))
@@ -174,7 +174,7 @@ fn routed(case: Case, traffic: Traffic, with_floor: bool, matches: &[Match]) -> 
 }
 
 /// The input node of the second side over that of the first.
-fn other_input(case: Case, traffic: Traffic, matches: &[Match]) -> Vec<Measurement> {
+fn other_input(case: RouterCase, traffic: Traffic, matches: &[Match]) -> Vec<Measurement> {
     const INPUT: usize = 1;
     let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((1, INPUT), (0, INPUT), 0)).collect();
     Measurement::of(case.name(), "ratio", &ratios, labels(traffic, NODES[INPUT])).into_iter().collect()

@@ -15,7 +15,7 @@ use bellows_packet::pool;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bare::Bare;
+use super::bare::BareRouter;
 use super::circulation::{Circulator, Stamp, Times, VECTOR};
 use super::traffic::{Evicting, Family, Traffic};
 use crate::benchmarks::fib::routes::Prefixes;
@@ -34,7 +34,7 @@ const SLICES: usize = 4;
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct RouterTask {
     pub(super) traffic: Traffic,
     /// The routes of the Internet are those of a file, or generated ones.
     pub(super) routes: Option<PathBuf>,
@@ -51,14 +51,14 @@ pub(super) struct Task {
 ///
 /// # Errors
 /// None: a failure ends the process.
-pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: RouterTask) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
     let packets = pool::Config { packets: 4 * task.traffic.in_flight + 65_536, ..pool::Config::default() };
     pool::init(packets).unwrap_or_else(|error| fail(&error));
     let times = Arc::new(Times::default());
     let prefixes = if task.traffic.is_internet { prefixes(task.routes.as_deref())? } else { Prefixes::default() };
     let engine = engine(&task, &times, &prefixes);
-    let bare = Bare::new(task.traffic, &prefixes);
+    let bare = BareRouter::new(task.traffic, &prefixes);
     let mut routing = Routing { engine, times, bare, in_flight: task.traffic.in_flight };
     // Each packet goes through the router once.
     routing.route();
@@ -84,8 +84,8 @@ pub(super) fn prefixes(routes: Option<&Path>) -> Result<Prefixes, String> {
 }
 
 /// A network of a router whose packets go round.
-fn engine(task: &Task, times: &Arc<Times>, prefixes: &Prefixes) -> Engine {
-    let Task { traffic, prefetch, verifies, is_cold, .. } = *task;
+fn engine(task: &RouterTask, times: &Arc<Times>, prefixes: &Prefixes) -> Engine {
+    let RouterTask { traffic, prefetch, verifies, is_cold, .. } = *task;
     let checksum = if verifies { Checksum::Verify } else { Checksum::Trusted };
     let domain = Arc::new(RoutingDomain::new(traffic.vrf(prefixes)));
     let packets = traffic.packets(prefixes);
@@ -151,7 +151,7 @@ fn engine(task: &Task, times: &Arc<Times>, prefixes: &Prefixes) -> Engine {
 struct Routing {
     engine: Engine,
     times: Arc<Times>,
-    bare: Bare,
+    bare: BareRouter,
     in_flight: usize,
 }
 

@@ -47,9 +47,9 @@ use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::targets::{Target, UNDECIDED, VERDICT, conclusions};
 use crate::timing::median_or_nan;
 use crate::workers::{self, this_program};
-use pairs::{MAX_STOLEN, Pair, is_calm, mean_ratio, median_of};
+use pairs::{MAX_STOLEN, PhasePair, is_calm, mean_ratio, median_of};
 use service::Launch;
-use side::{Answer, Measurements, block, measure};
+use side::{ScrapeAnswer, Measurements, block, measure};
 
 /// The ratio of rates that shows no difference.
 const TARGET: Target = Target::Unchanged(1.0, 0.01);
@@ -97,26 +97,26 @@ impl Benchmark for Arguments {
 /// The networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Case {
+enum ScrapeCase {
     Small,
     Chain,
 }
 
-impl Case {
-    const ALL: [Case; 2] = [Case::Small, Case::Chain];
+impl ScrapeCase {
+    const ALL: [ScrapeCase; 2] = [ScrapeCase::Small, ScrapeCase::Chain];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Small => "small",
-            Case::Chain => "chain",
+            ScrapeCase::Small => "small",
+            ScrapeCase::Chain => "chain",
         }
     }
 
     /// The number of apps.
     fn apps(self) -> usize {
         match self {
-            Case::Small => 4,
-            Case::Chain => 1_000,
+            ScrapeCase::Small => 4,
+            ScrapeCase::Chain => 1_000,
         }
     }
 
@@ -124,7 +124,7 @@ impl Case {
     fn network(self) -> String {
         let mut text = Text::default();
         text.app("source", "source", "size = 60");
-        let between = if self == Case::Small { 1 } else { self.apps() - 2 };
+        let between = if self == ScrapeCase::Small { 1 } else { self.apps() - 2 };
         let mut from = "source.output".to_owned();
         for number in 1..=between {
             text.app(&format!("tee-{number}"), "tee", "");
@@ -133,7 +133,7 @@ impl Case {
         }
         text.app("sink", "sink", "");
         text.link(&from, "sink.input");
-        if self == Case::Small {
+        if self == ScrapeCase::Small {
             text.app("other", "sink", "");
             text.link("tee-1.other", "other.input");
         }
@@ -143,7 +143,7 @@ impl Case {
 
 /// What a fresh process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Task {
+enum ScrapeTask {
     Measure(Measurements),
     /// Becomes another command of this program.
     Launch(Launch),
@@ -151,7 +151,7 @@ enum Task {
 
 /// Runs the benchmark. `arguments` make this program a worker that does a [`Task`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
+    let cases = chosen(ScrapeCase::ALL, ScrapeCase::name, &options.figures.case)?;
     let all = cpu::allowed();
     let engine = options.common.cpu.or(all.last().copied()).unwrap_or_default();
     let Some(other) = all.into_iter().find(|&cpu| cpu != engine) else {
@@ -173,7 +173,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let period = options.period.std();
     let blocks = ((options.seconds / block(period).as_secs_f64()) as usize).max(1);
     let task = |index: usize, round: usize| {
-        Task::Measure(Measurements {
+        ScrapeTask::Measure(Measurements {
             case: cases[index],
             engine,
             other,
@@ -184,7 +184,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         })
     };
     let processes = options.figures.processes;
-    let Answers { answers, machine, interrupted }: Answers<Answer> =
+    let Answers { answers, machine, interrupted }: Answers<ScrapeAnswer> =
         take_turns_by(command, cases.len(), processes, task, observer)?;
     let rows = cases.iter().zip(&answers);
     let results: Vec<Measurement> = rows.clone().filter_map(|(&case, answers)| row(case, period, answers)).collect();
@@ -197,15 +197,15 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 }
 
 /// The row of a network.
-fn row(case: Case, period: Duration, answers: &[Answer]) -> Option<Measurement> {
+fn row(case: ScrapeCase, period: Duration, answers: &[ScrapeAnswer]) -> Option<Measurement> {
     // Of a process that the host disturbed all the time, nothing is known.
-    let calm: Vec<&Answer> = answers.iter().filter(|answer| is_calm(&answer.pairs)).collect();
+    let calm: Vec<&ScrapeAnswer> = answers.iter().filter(|answer| is_calm(&answer.pairs)).collect();
     let used = if calm.is_empty() { answers.iter().collect() } else { calm.clone() };
     let each =
-        |figure: fn(&Pair) -> f64| -> Vec<f64> { used.iter().map(|answer| median_of(&answer.pairs, figure)).collect() };
-    let ratios = each(Pair::ratio);
+        |figure: fn(&PhasePair) -> f64| -> Vec<f64> { used.iter().map(|answer| median_of(&answer.pairs, figure)).collect() };
+    let ratios = each(PhasePair::ratio);
     // Millions of packets per second, to the packet.
-    let rate = |figure: fn(&Pair) -> f64| json!(median_or_nan(&each(figure)).round() / 1e6);
+    let rate = |figure: fn(&PhasePair) -> f64| json!(median_or_nan(&each(figure)).round() / 1e6);
     let scrapes: Vec<f64> = answers.iter().flat_map(|answer| answer.scrapes.iter().copied()).collect();
     let labels = vec![
         ("apps", json!(case.apps())),
@@ -228,7 +228,7 @@ fn verdict(result: &Measurement) -> &str {
 }
 
 /// The scrapes of a network, and the phases that the host disturbed.
-fn notes(case: Case, answers: &[Answer]) -> Vec<String> {
+fn notes(case: ScrapeCase, answers: &[ScrapeAnswer]) -> Vec<String> {
     let name = case.name();
     let scrapes: Vec<f64> = answers.iter().flat_map(|answer| answer.scrapes.iter().copied()).collect();
     let bytes = answers.iter().map(|answer| answer.bytes).max().unwrap_or(0);
@@ -257,7 +257,7 @@ fn notes(case: Case, answers: &[Answer]) -> Vec<String> {
 }
 
 /// The share of all phases' time that the host took away.
-fn lost(answers: &[Vec<Answer>]) -> f64 {
+fn lost(answers: &[Vec<ScrapeAnswer>]) -> f64 {
     let pairs = answers.iter().flatten().flat_map(|answer| &answer.pairs);
     let shares: Vec<f64> = pairs.flat_map(|pair| [pair.without.stolen, pair.with.stolen]).collect();
     (shares.iter().sum::<f64>() / shares.len().max(1) as f64).min(1.0)
@@ -298,9 +298,9 @@ impl Listed for Arguments {
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(|task: Task| match task {
-            Task::Measure(task) => measure(&task),
-            Task::Launch(launch) => launch.run(),
+        workers::answer(|task: ScrapeTask| match task {
+            ScrapeTask::Measure(task) => measure(&task),
+            ScrapeTask::Launch(launch) => launch.run(),
         })
     }
 }
@@ -313,20 +313,20 @@ mod tests {
     use pairs::Phase;
 
     /// An answer whose pairs have these ratios and shares of stolen time.
-    fn answer(ratios: &[(f64, f64)]) -> Answer {
+    fn answer(ratios: &[(f64, f64)]) -> ScrapeAnswer {
         let phase = |rate, stolen| Phase { rate, stolen };
-        let pair = |&(ratio, stolen): &(f64, f64)| Pair { without: phase(2e6, 0.0), with: phase(2e6 * ratio, stolen) };
-        Answer { pairs: ratios.iter().map(pair).collect(), scrapes: vec![0.002, 0.004], bytes: 5_000 }
+        let pair = |&(ratio, stolen): &(f64, f64)| PhasePair { without: phase(2e6, 0.0), with: phase(2e6 * ratio, stolen) };
+        ScrapeAnswer { pairs: ratios.iter().map(pair).collect(), scrapes: vec![0.002, 0.004], bytes: 5_000 }
     }
 
     fn of_ratios(ratios: &[f64]) -> Measurement {
-        let answers: Vec<Answer> = ratios.iter().map(|&ratio| answer(&[(ratio, 0.0)])).collect();
-        row(Case::Chain, Duration::from_secs(1), &answers).unwrap()
+        let answers: Vec<ScrapeAnswer> = ratios.iter().map(|&ratio| answer(&[(ratio, 0.0)])).collect();
+        row(ScrapeCase::Chain, Duration::from_secs(1), &answers).unwrap()
     }
 
     #[test]
     fn the_networks_have_as_many_apps_as_they_say() {
-        for case in Case::ALL {
+        for case in ScrapeCase::ALL {
             let network = loaded(&case.network());
             assert_eq!((network.apps.len(), network.links.len()), (case.apps(), case.apps() - 1));
             assert_eq!(network.links[0].from.app, "source", "it is that whose packets are counted");
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn the_figure_of_a_process_is_the_median_of_the_pairs_that_count() {
         let answers = [answer(&[(0.98, 0.0), (1.0, 0.0), (1.5, 0.01), (0.1, 0.2), (0.1, 0.3)])];
-        let found = row(Case::Small, Duration::from_millis(500), &answers).unwrap();
+        let found = row(ScrapeCase::Small, Duration::from_millis(500), &answers).unwrap();
         assert_eq!((found.median, found.case.as_str()), (1.0, "small"));
         let labels = json!(found.labels);
         assert_eq!((&labels["without"], &labels["with"]), (&json!(2.0), &json!(2.0)));
@@ -358,7 +358,7 @@ mod tests {
             (&json!(2), &json!(3.0), &json!(0.5))
         );
         assert_eq!(
-            notes(Case::Small, &answers),
+            notes(ScrapeCase::Small, &answers),
             [
                 "small: 2 scrapes of 5 kB, in 3.0 ms each (median)",
                 "small: of 5 pairs of phases, 2 left out, in which the host took the engine's processor for more than \
@@ -367,7 +367,7 @@ mod tests {
         );
         assert!((lost(&[answers.to_vec()]) - 0.051).abs() < 1e-9);
         assert_eq!(lost(&[]), 0.0);
-        assert_eq!(notes(Case::Small, &[]), Vec::<String>::new());
+        assert_eq!(notes(ScrapeCase::Small, &[]), Vec::<String>::new());
     }
 
     #[test]

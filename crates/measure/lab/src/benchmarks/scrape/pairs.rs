@@ -45,12 +45,12 @@ impl Phase {
 
 /// Two neighbouring phases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pair {
+pub(super) struct PhasePair {
     pub(super) without: Phase,
     pub(super) with: Phase,
 }
 
-impl Pair {
+impl PhasePair {
     pub(super) fn ratio(&self) -> f64 {
         self.with.rate / self.without.rate
     }
@@ -66,20 +66,20 @@ impl Pair {
 }
 
 /// Whether a process has pairs from which the host took little time.
-pub(super) fn is_calm(pairs: &[Pair]) -> bool {
-    pairs.iter().any(Pair::counts)
+pub(super) fn is_calm(pairs: &[PhasePair]) -> bool {
+    pairs.iter().any(PhasePair::counts)
 }
 
 /// The pairs that count: those from which the host took little time. If there is none, the one that lost least is
 /// better than nothing.
-fn counted(pairs: &[Pair]) -> Vec<Pair> {
-    let counted: Vec<Pair> = pairs.iter().copied().filter(Pair::counts).collect();
+fn counted(pairs: &[PhasePair]) -> Vec<PhasePair> {
+    let counted: Vec<PhasePair> = pairs.iter().copied().filter(PhasePair::counts).collect();
     let least = pairs.iter().min_by(|one, other| one.stolen().total_cmp(&other.stolen()));
     if counted.is_empty() { least.into_iter().copied().collect() } else { counted }
 }
 
 /// The median of a figure over the pairs that count.
-pub(super) fn median_of(pairs: &[Pair], figure: impl Fn(&Pair) -> f64) -> f64 {
+pub(super) fn median_of(pairs: &[PhasePair], figure: impl Fn(&PhasePair) -> f64) -> f64 {
     median_or_nan(&counted(pairs).iter().map(figure).collect::<Vec<f64>>())
 }
 
@@ -127,19 +127,19 @@ mod tests {
         assert!(phase(5, 1, 71).rate.is_finite(), "a tick is longer than the phase");
     }
 
-    fn pair(without: f64, with: f64, stolen: f64) -> Pair {
-        Pair { without: Phase { rate: without, stolen: 0.0 }, with: Phase { rate: with, stolen } }
+    fn pair(without: f64, with: f64, stolen: f64) -> PhasePair {
+        PhasePair { without: Phase { rate: without, stolen: 0.0 }, with: Phase { rate: with, stolen } }
     }
 
     #[test]
     fn pairs_that_lost_much_time_do_not_count() {
         let pairs = [pair(100.0, 99.0, 0.0), pair(200.0, 100.0, 0.06), pair(300.0, 297.0, MAX_STOLEN)];
         assert_eq!(counted(&pairs), [pairs[0], pairs[2]]);
-        near(median_of(&pairs, Pair::ratio), 0.99);
+        near(median_of(&pairs, PhasePair::ratio), 0.99);
         near(median_of(&pairs, |pair| pair.without.rate), 200.0);
         let all_disturbed = [pair(1.0, 1.0, 0.5), pair(1.0, 0.5, 0.2), pair(1.0, 2.0, 0.3)];
         assert_eq!(counted(&all_disturbed), [all_disturbed[1]], "the best of them");
-        assert!(counted(&[]).is_empty() && median_of(&[], Pair::ratio).is_nan());
+        assert!(counted(&[]).is_empty() && median_of(&[], PhasePair::ratio).is_nan());
     }
 
     #[test]

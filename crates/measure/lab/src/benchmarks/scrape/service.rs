@@ -16,7 +16,7 @@ use bellows_sys::cpu;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::Task;
+use super::ScrapeTask;
 use crate::workers::{fail, this_program};
 
 /// How long a command may take to start.
@@ -78,7 +78,7 @@ impl Service {
         command.args(worker).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(file);
         let mut child = command.spawn().unwrap_or_else(|error| failed(error));
         // If it has ended already, the log says why.
-        if let (Some(mut stdin), Ok(task)) = (child.stdin.take(), serde_json::to_string(&Task::Launch(launch))) {
+        if let (Some(mut stdin), Ok(task)) = (child.stdin.take(), serde_json::to_string(&ScrapeTask::Launch(launch))) {
             let _ = writeln!(stdin, "{task}");
         }
         Service { child, log }

@@ -10,8 +10,8 @@ use fastrand::Rng;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::Case;
-use super::pairs::{Edge, Pair, Phase};
+use super::ScrapeCase;
+use super::pairs::{Edge, PhasePair, Phase};
 use super::service::{Scraped, apps_in};
 use crate::steal::stolen;
 use crate::workers::{fail, settle};
@@ -34,7 +34,7 @@ const READINGS: usize = 50;
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measurements {
-    pub(super) case: Case,
+    pub(super) case: ScrapeCase,
     /// The engine's processor, and that of the server and its client.
     pub(super) engine: usize,
     pub(super) other: usize,
@@ -50,8 +50,8 @@ pub(super) struct Measurements {
 
 /// The results of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Answer {
-    pub(super) pairs: Vec<Pair>,
+pub(super) struct ScrapeAnswer {
+    pub(super) pairs: Vec<PhasePair>,
     /// The time of each scrape, in seconds.
     pub(super) scrapes: Vec<f64>,
     /// The size of the last answer.
@@ -79,7 +79,7 @@ fn order(begins_without: bool) -> [bool; 4] {
 }
 
 /// Does the work of one process. A failure ends it.
-pub(super) fn measure(task: &Measurements) -> Answer {
+pub(super) fn measure(task: &Measurements) -> ScrapeAnswer {
     // A second interrupt ends the benchmark at once.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     // Rejects an engine's processor that does not exist. This process must leave it alone.
@@ -89,26 +89,26 @@ pub(super) fn measure(task: &Measurements) -> Answer {
         .unwrap_or_else(|error| fail(&format!("cannot create {}: {error}", task.folder.display())));
     let most = 10 * (block(task.period) * task.blocks as u32 + LEAST);
     let scraped = Scraped::start(&task.worker, &task.folder, &task.case.network(), [task.engine, task.other], most);
-    let mut side = Side { task, scraped, random: Rng::new(), answer: Answer::default() };
+    let mut side = ScrapeSide { task, scraped, random: Rng::new(), answer: ScrapeAnswer::default() };
     side.check_scrape();
     thread::sleep(WARM_UP);
     for _ in 0..task.blocks {
         side.block();
     }
-    let Side { scraped, answer, .. } = side;
+    let ScrapeSide { scraped, answer, .. } = side;
     drop(scraped);
     let _ = fs::remove_dir_all(&task.folder);
     answer
 }
 
-struct Side<'t> {
+struct ScrapeSide<'t> {
     task: &'t Measurements,
     scraped: Scraped,
     random: Rng,
-    answer: Answer,
+    answer: ScrapeAnswer,
 }
 
-impl Side<'_> {
+impl ScrapeSide<'_> {
     /// Makes a first scrape, which takes longer than others, and checks that it has all apps.
     fn check_scrape(&self) {
         let answer = self.scraped.scrape().unwrap_or_else(|why| fail(&why));
@@ -132,7 +132,7 @@ impl Side<'_> {
         for first in [0, 2] {
             let (one, other) = (phases[first], phases[first + 1]);
             let (with, without) = if order[first] { (one, other) } else { (other, one) };
-            self.answer.pairs.push(Pair { without, with });
+            self.answer.pairs.push(PhasePair { without, with });
         }
         self.scraped.check().unwrap_or_else(|why| fail(&why));
     }

@@ -42,7 +42,7 @@ fn behind_header(whole: Descriptor, header: u32) -> Descriptor {
 }
 
 /// A ring without a device, and the packets that go through it.
-pub(super) struct Bare {
+pub(super) struct BareRing {
     ring: Ring,
     batch: usize,
     descriptors: Box<[Descriptor; ENTRIES]>,
@@ -67,10 +67,10 @@ fn entries<T: Clone + Default>(entry: T) -> Box<[T; ENTRIES]> {
     all.try_into().unwrap_or_else(|_| unreachable!("it has as many entries"))
 }
 
-impl Bare {
-    pub(super) fn new(ring: Ring, batch: usize) -> Bare {
+impl BareRing {
+    pub(super) fn new(ring: Ring, batch: usize) -> BareRing {
         let buffers = vec![[0u8; BUFFER]; ENTRIES].into_boxed_slice();
-        let mut bare = Bare {
+        let mut bare = BareRing {
             ring,
             batch,
             descriptors: entries(Descriptor::default()),
@@ -305,7 +305,7 @@ mod tests {
         let template = Template::new(&bytes).unwrap();
         for chain in Chain::ALL {
             for packed in [false, true] {
-                let mut bare = Bare::new(ring(true, packed, chain), 100);
+                let mut bare = BareRing::new(ring(true, packed, chain), 100);
                 (0..7).for_each(|_| assert!(bare.pass(&template) >= 0.0));
                 let step = bare.step();
                 assert_eq!((bare.next, bare.used_index), (700 * step, if packed { 0 } else { 700 }));
@@ -315,7 +315,7 @@ mod tests {
                     assert_eq!(buffer[data.from as usize..][..bytes.len()], bytes, "{chain:?} {packed} {number}");
                 }
 
-                let mut bare = Bare::new(ring(false, packed, chain), 100);
+                let mut bare = BareRing::new(ring(false, packed, chain), 100);
                 for _ in 0..7 {
                     bare.make_available();
                     assert_eq!(push_filled(&mut bare.vector, 100, &template), 100);

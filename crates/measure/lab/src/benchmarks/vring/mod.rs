@@ -41,10 +41,10 @@ use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{lower_quartile, median_or_nan};
-use crate::turns::{Match, Session, beside_bare_loop};
+use crate::turns::{Match, MatchSession, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
-use bare::Bare;
+use bare::BareRing;
 
 /// The longest packet that fits into one buffer of the driver.
 const MAX_PACKET: usize = bellows_packet::DATA_ROOM;
@@ -195,22 +195,22 @@ impl std::str::FromStr for Copies {
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Case {
+enum VringCase {
     Rx,
     Tx,
     OtherSizes,
     OtherChains,
 }
 
-impl Case {
-    const ALL: [Case; 4] = [Case::Rx, Case::Tx, Case::OtherSizes, Case::OtherChains];
+impl VringCase {
+    const ALL: [VringCase; 4] = [VringCase::Rx, VringCase::Tx, VringCase::OtherSizes, VringCase::OtherChains];
 
     fn name(self) -> &'static str {
         match self {
-            Case::Rx => "rx",
-            Case::Tx => "tx",
-            Case::OtherSizes => "other-sizes",
-            Case::OtherChains => "other-chains",
+            VringCase::Rx => "rx",
+            VringCase::Tx => "tx",
+            VringCase::OtherSizes => "other-sizes",
+            VringCase::OtherChains => "other-chains",
         }
     }
 }
@@ -317,16 +317,16 @@ fn rings(options: &Arguments, receive: bool) -> Vec<Ring> {
 
 /// One ring for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
+struct VringTask {
     ring: Ring,
     costs: bool,
-    history: Option<History>,
+    history: Option<RingHistory>,
     options: Arguments,
 }
 
 /// The traffic of a ring between the stages of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum History {
+enum RingHistory {
     /// Other packets.
     Others,
     /// The same packets: the ring that others are compared with.
@@ -334,7 +334,7 @@ enum History {
 }
 
 /// Rings of one direction that take turns.
-struct Group<'a> {
+struct RingGroup<'a> {
     rings: &'a [Ring],
     costs: bool,
     history: bool,
@@ -350,12 +350,12 @@ const WARM_UP: usize = 8;
 /// The figures for each size: clocks of the device's call, of freeing the packets afterwards, and of all that counts.
 const FIGURES: usize = 3;
 
-impl Group<'_> {
-    fn tasks(&self, options: &Arguments) -> Vec<Task> {
-        let Group { rings, costs, history } = *self;
-        let of = |ring, costs, history| Task { ring, costs, history, options: options.clone() };
-        let tasks = rings.iter().map(|&ring| of(ring, costs, history.then_some(History::Others)));
-        tasks.chain(history.then(|| of(rings[0], false, Some(History::Nothing)))).collect()
+impl RingGroup<'_> {
+    fn tasks(&self, options: &Arguments) -> Vec<VringTask> {
+        let RingGroup { rings, costs, history } = *self;
+        let of = |ring, costs, history| VringTask { ring, costs, history, options: options.clone() };
+        let tasks = rings.iter().map(|&ring| of(ring, costs, history.then_some(RingHistory::Others)));
+        tasks.chain(history.then(|| of(rings[0], false, Some(RingHistory::Nothing)))).collect()
     }
 
     fn turns(&self, options: &Arguments) -> Vec<usize> {
@@ -382,11 +382,11 @@ impl Group<'_> {
     }
 
     /// The cost of a ring after other packets over its cost before, relative to the ring without other packets.
-    fn changed(&self, case: Case, side: usize, matches: &[Match], options: &Arguments) -> Option<Measurement> {
+    fn changed(&self, case: VringCase, side: usize, matches: &[Match], options: &Arguments) -> Option<Measurement> {
         let ring = self.rings[side];
         let figure = if self.costs { FIGURES * options.size.len() } else { 0 };
         let control = (self.rings.len(), 0);
-        let stage = if case == Case::OtherSizes { 1 } else { 2 };
+        let stage = if case == VringCase::OtherSizes { 1 } else { 2 };
         let ratio = |found: &Match| {
             // The control has no other figures, so its figure is the first. Costs are measured in the first stage only.
             let at = |stage| found.ratio((side, if stage == 0 { figure } else { 0 }), control, stage);
@@ -401,21 +401,21 @@ impl Group<'_> {
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
-    let history = cases.contains(&Case::OtherSizes) || cases.contains(&Case::OtherChains);
+    let cases = chosen(VringCase::ALL, VringCase::name, &options.case)?;
+    let history = cases.contains(&VringCase::OtherSizes) || cases.contains(&VringCase::OtherChains);
     let directions = [true, false].map(|receive| {
-        let costs = cases.contains(if receive { &Case::Rx } else { &Case::Tx });
+        let costs = cases.contains(if receive { &VringCase::Rx } else { &VringCase::Tx });
         (if costs || history { rings(options, receive) } else { Vec::new() }, costs)
     });
-    let groups: Vec<Group<'_>> = directions
+    let groups: Vec<RingGroup<'_>> = directions
         .iter()
-        .flat_map(|(rings, costs)| rings.chunks(GROUP).map(|rings| Group { rings, costs: *costs, history }))
+        .flat_map(|(rings, costs)| rings.chunks(GROUP).map(|rings| RingGroup { rings, costs: *costs, history }))
         .collect();
     if groups.is_empty() {
         return Err(BenchError::NoRing);
     }
     let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
+    let mut session = MatchSession::new(arguments, options.common.cpu, processes * options.processes, observer);
     let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
     for group in &groups {
         let turns = group.turns(options);
@@ -431,7 +431,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             session.show(&table(direction, found.iter(), shown.replace(direction) != Some(direction)));
             results.extend(found);
         }
-        for (case, changes) in [Case::OtherSizes, Case::OtherChains].into_iter().zip(&mut changes) {
+        for (case, changes) in [VringCase::OtherSizes, VringCase::OtherChains].into_iter().zip(&mut changes) {
             if cases.contains(&case) {
                 changes.extend(sides.clone().filter_map(|side| group.changed(case, side, &matches, options)));
             }
@@ -601,7 +601,7 @@ fn written(value: &Value) -> String {
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: VringTask) -> Result<Box<dyn Side>, String> {
     settle(task.options.common.cpu);
     Ok(Box::new(Rings::of(task)))
 }
@@ -613,15 +613,15 @@ const HISTORY_SIZE: usize = 60;
 struct Rings {
     ring: Ring,
     costs: Vec<(usize, Bench)>,
-    bare: Option<Bare>,
-    history: Option<(History, Bench)>,
+    bare: Option<BareRing>,
+    history: Option<(RingHistory, Bench)>,
     rounds: usize,
     stage: usize,
 }
 
 impl Rings {
-    fn of(task: Task) -> Rings {
-        let Task { ring, costs, history, options } = task;
+    fn of(task: VringTask) -> Rings {
+        let VringTask { ring, costs, history, options } = task;
         let bench = |size: usize| {
             let mut bench = Bench::new(ring, options.batch);
             bench.pass(size, options.rounds / 4);
@@ -629,7 +629,7 @@ impl Rings {
         };
         let costs = if costs { options.size.iter().map(|&size| (size, bench(size))).collect() } else { Vec::new() };
         let history = history.map(|history| (history, bench(HISTORY_SIZE)));
-        let bare = (!costs.is_empty()).then(|| Bare::new(ring, options.batch));
+        let bare = (!costs.is_empty()).then(|| BareRing::new(ring, options.batch));
         Rings { ring, costs, bare, history, rounds: options.rounds, stage: 0 }
     }
 }
@@ -669,9 +669,9 @@ impl Side for Rings {
         *stage += 1;
         let Some((history, bench)) = history else { return };
         let others = match (*history, *stage) {
-            (History::Nothing, _) => vec![(ring.chain, HISTORY_SIZE); 4],
-            (History::Others, 1) => [1_500, 64, 590, 1_024].map(|size| (ring.chain, size)).to_vec(),
-            (History::Others, _) => Chain::ALL.map(|chain| (chain, HISTORY_SIZE)).to_vec(),
+            (RingHistory::Nothing, _) => vec![(ring.chain, HISTORY_SIZE); 4],
+            (RingHistory::Others, 1) => [1_500, 64, 590, 1_024].map(|size| (ring.chain, size)).to_vec(),
+            (RingHistory::Others, _) => Chain::ALL.map(|chain| (chain, HISTORY_SIZE)).to_vec(),
         };
         for (chain, size) in others {
             bench.set_chain(chain);
@@ -684,14 +684,14 @@ impl Side for Rings {
 
 /// Clocks per packet.
 #[derive(Clone, Copy, Debug)]
-struct Cost {
+struct RingCost {
     /// The device's call.
     call: f64,
     /// Freeing the packets afterwards.
     free: f64,
 }
 
-impl Cost {
+impl RingCost {
     /// The total that a figure counts: the call, plus freeing if packets go to the driver.
     fn whole(self, receiving: bool) -> f64 {
         self.call + if receiving { self.free } else { 0.0 }
@@ -767,7 +767,7 @@ impl Bench {
     }
 
     /// Times `batches` batches of packets of one size, after a warm-up.
-    fn measure(&mut self, size: usize, batches: usize) -> (Cost, Sliced) {
+    fn measure(&mut self, size: usize, batches: usize) -> (RingCost, Sliced) {
         self.pass(size, WARM_UP);
         let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
         let times: Vec<(f64, f64)> = (0..batches).map(|_| self.batch(&template)).collect();
@@ -776,7 +776,7 @@ impl Bench {
         let packets = self.batch as u64;
         let slices: Vec<(u64, f64)> =
             times.iter().map(|(call, free)| (packets, (call + free) * packets as f64)).collect();
-        (Cost { call: lower_quartile(&calls), free: lower_quartile(&frees) }, Sliced::of(&slices))
+        (RingCost { call: lower_quartile(&calls), free: lower_quartile(&frees) }, Sliced::of(&slices))
     }
 
     /// Passes `batches` untimed batches of packets of one size.
@@ -915,17 +915,17 @@ mod tests {
         clock::calibrate();
         let options = parsed::<Arguments>(&["--rounds", "8", "--batch", "32", "--with", "indirect"]);
         for ring in rings(&options, true).into_iter().chain(rings(&options, false)) {
-            let mut rings = Rings::of(Task { ring, costs: true, history: None, options: options.clone() });
+            let mut rings = Rings::of(VringTask { ring, costs: true, history: None, options: options.clone() });
             let figures = rings.turn().figures;
             assert!(
                 figures.len() == 3 * FIGURES + 3 && figures[2..].iter().step_by(3).all(|&whole| whole > 0.0),
                 "{ring:?}: {figures:?}"
             );
         }
-        let group = Group { rings: &rings(&options, false)[..2], costs: true, history: true };
+        let group = RingGroup { rings: &rings(&options, false)[..2], costs: true, history: true };
         let tasks = group.tasks(&options);
-        assert_eq!((tasks.len(), tasks[2].history, group.turns(&options)), (3, Some(History::Nothing), vec![1; 3]));
-        let figures = |task: &Task| {
+        assert_eq!((tasks.len(), tasks[2].history, group.turns(&options)), (3, Some(RingHistory::Nothing), vec![1; 3]));
+        let figures = |task: &VringTask| {
             let mut rings = Rings::of(task.clone());
             let mut stage = || {
                 let figures = rings.turn().figures.len();

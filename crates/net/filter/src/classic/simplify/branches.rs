@@ -5,14 +5,14 @@ use super::tree::Walk;
 use super::values::Map;
 use super::{ACCUMULATOR, MAX_VISITS, NONE, Passes, Registers, STEPS_A_VISIT, UNKNOWN, ValueId, Way, mask};
 use crate::classic::{BlockId, End, Right};
-use crate::graph::Comparison;
+use crate::graph::ComparisonOperator;
 
 /// A kind of test: comparison, and whether it is with a constant.
-type TestKind = (Comparison, bool);
+type TestKind = (ComparisonOperator, bool);
 
 /// A way in the list of those that follow equal tests.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownBranch {
     /// In the order of a walk through the tree of ways, the first position that is not below it.
     leave: u32,
     /// The next one above it in the same list, one further above, and how many there are above.
@@ -28,7 +28,7 @@ struct Known {
 /// Lists of ways, each in the order of a walk, all in one vector.
 #[derive(Default)]
 struct KnownWays {
-    ways: Vec<Known>,
+    ways: Vec<KnownBranch>,
     /// The position of each, side by side because they are searched.
     enters: Vec<u32>,
     /// For each list, its first and its last way, and the one that is above the next one to be added.
@@ -46,7 +46,7 @@ impl KnownWays {
         });
         let lists = lists.collect();
         let nothing = (NONE, UNKNOWN);
-        let unused = Known { leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
+        let unused = KnownBranch { leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
         KnownWays { ways: vec![unused; end as usize], enters: vec![NONE; end as usize], lists }
     }
 
@@ -79,14 +79,14 @@ impl KnownWays {
         let above_jump = jump_of(jump);
         let is_even = *top != NONE && depth - depth_of(jump) == depth_of(jump) - depth_of(above_jump);
         let jump = if is_even { above_jump } else { *top };
-        self.ways[*end as usize] = Known { leave, above: *top, jump, depth, first, second };
+        self.ways[*end as usize] = KnownBranch { leave, above: *top, jump, depth, first, second };
         self.enters[*end as usize] = enter;
         *top = *end;
         *end += 1;
     }
 
     /// The last one of a list that is above or at this position.
-    pub(super) fn above(&self, list: usize, enter: u32) -> Option<&Known> {
+    pub(super) fn above(&self, list: usize, enter: u32) -> Option<&KnownBranch> {
         let (start, end, _) = self.lists[list];
         let range = start as usize..end as usize;
         let last = self.enters[range.clone()].partition_point(|&known| known <= enter).checked_sub(1)?;
@@ -174,7 +174,7 @@ impl Passes {
             });
             of_block[block as usize] = number;
             counts[number as usize] += 1;
-            if kind == (Comparison::Equal, true) {
+            if kind == (ComparisonOperator::Equal, true) {
                 equal_counts[left as usize] += 1;
             }
         }
@@ -198,7 +198,7 @@ impl Passes {
             }
             if side == 0
                 && equal_counts[left as usize] > 0
-                && self.test_kind(block as usize) == Some((Comparison::Equal, true))
+                && self.test_kind(block as usize) == Some((ComparisonOperator::Equal, true))
             {
                 equal.add(left as usize, enter, leave, block, right);
             }
@@ -235,7 +235,7 @@ impl Passes {
                 found = Some((block, yes));
             }
             // After a successful comparison with another constant, this one fails.
-            if kind == (Comparison::Equal, true)
+            if kind == (ComparisonOperator::Equal, true)
                 && let Some(ways) = known.equal.above(left as usize, enter)
             {
                 let (block, value) = ways.first;

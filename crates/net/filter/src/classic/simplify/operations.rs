@@ -7,7 +7,7 @@ use super::values::{Map, Origin, fold};
 use super::{ACCUMULATOR, ConstantError, INDEX, NONE, Passes, REGISTERS, Registers, UNKNOWN, ValueId, mask, memory};
 use crate::classic::ops::Ops;
 use crate::classic::{BlockId, End, Op, Right};
-use crate::graph::{Comparison, Operation};
+use crate::graph::{ComparisonOperator, Operation};
 
 /// The registers that an instruction reads.
 pub(super) fn reads(op: Op) -> Registers {
@@ -311,7 +311,7 @@ impl Passes {
 
     /// Merges the last instruction of a block with its test.
     fn merge_with_test(&mut self, block: BlockId, last: &mut Op) {
-        let End::Test { comparison: Comparison::Equal, right: Right::Constant(number), .. } = self.blocks[block].end
+        let End::Test { comparison: ComparisonOperator::Equal, right: Right::Constant(number), .. } = self.blocks[block].end
         else {
             return;
         };
@@ -320,14 +320,14 @@ impl Passes {
         }
         let (new_comparison, new_right) = match *last {
             Op::Index(Operation::Subtract) => match self.values.is_constant(self.exit(block, INDEX)) {
-                Some(index) => (Comparison::Equal, Right::Constant(number.wrapping_add(index))),
-                None if number == 0 => (Comparison::Equal, Right::Index),
+                Some(index) => (ComparisonOperator::Equal, Right::Constant(number.wrapping_add(index))),
+                None if number == 0 => (ComparisonOperator::Equal, Right::Index),
                 None => return,
             },
-            Op::Constant(Operation::Subtract, less) => (Comparison::Equal, Right::Constant(number.wrapping_add(less))),
+            Op::Constant(Operation::Subtract, less) => (ComparisonOperator::Equal, Right::Constant(number.wrapping_add(less))),
             Op::Constant(Operation::And, bits) if number == 0 => {
                 self.targets.swap(2 * block, 2 * block + 1);
-                (Comparison::AnyBit, Right::Constant(bits))
+                (ComparisonOperator::AnyBit, Right::Constant(bits))
             }
             _ => return,
         };
@@ -341,7 +341,7 @@ impl Passes {
     /// Decides a test whose result is known.
     fn decide(&mut self, block: BlockId) {
         let End::Test { comparison, mut right, .. } = self.blocks[block].end else { return };
-        if let (Comparison::AnyBit, Right::Constant(bits)) = (comparison, right) {
+        if let (ComparisonOperator::AnyBit, Right::Constant(bits)) = (comparison, right) {
             if bits == 0 {
                 self.targets[2 * block] = self.targets[2 * block + 1];
             }
@@ -364,10 +364,10 @@ impl Passes {
             && let Some(left) = self.values.is_constant(self.exit(block, ACCUMULATOR))
         {
             let holds = match comparison {
-                Comparison::Equal => left == right,
-                Comparison::Greater => left > right,
-                Comparison::GreaterOrEqual => left >= right,
-                Comparison::AnyBit => left & right != 0,
+                ComparisonOperator::Equal => left == right,
+                ComparisonOperator::Greater => left > right,
+                ComparisonOperator::GreaterOrEqual => left >= right,
+                ComparisonOperator::AnyBit => left & right != 0,
             };
             let [yes, no] = [self.targets[2 * block], self.targets[2 * block + 1]];
             self.targets[2 * block..][..2].fill(if holds { yes } else { no });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bellows_campaign::{Journal, Loaded, Observer, Stop, Summary, load};
 use bellows_queue::{
-    CoordinatorOptions, Link, QueueError, QueueName, QueueStatus, Server, WorkerOptions, WorkerState, WorkerStatus,
+    CoordinatorOptions, ServerLink, QueueError, QueueName, QueueStatus, Server, WorkerOptions, WorkerState, WorkerStatus,
     fetch,
 };
 use serde_json::{Value, json};
@@ -81,14 +81,14 @@ pub fn purge(options: &QueueOptions, campaign: &str) -> Result<String, CommandEr
 }
 
 /// Connects to the server of a queue, which has the campaign's name unless it has another one.
-fn connect(options: &QueueOptions, campaign: &str, purpose: &str) -> Result<(Link, QueueName), CommandError> {
+fn connect(options: &QueueOptions, campaign: &str, purpose: &str) -> Result<(ServerLink, QueueName), CommandError> {
     let Access { queue_name, credentials, ca, certificate, key } = options.access.clone();
     let name = match queue_name {
         Some(name) => name.parse().map_err(queue_error)?,
         None => QueueName::of_campaign(campaign),
     };
     let server = Server { url: options.url.clone(), credentials, ca, certificate: certificate.zip(key) };
-    let link = Link::connect(&server, purpose, Arc::new(say)).map_err(queue_error)?;
+    let link = ServerLink::connect(&server, purpose, Arc::new(say)).map_err(queue_error)?;
     Ok((link, name))
 }
 
