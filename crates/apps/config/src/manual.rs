@@ -25,7 +25,7 @@ macro_rules! described {
             }
 
             /// The keys of its table: required ones first, otherwise in the order of its config.
-            pub fn keys(&self) -> Vec<$crate::manual::Key> {
+            pub fn keys(&self) -> Vec<$crate::manual::ManualKey> {
                 $crate::manual::keys(&self.schema)
             }
 

@@ -195,9 +195,9 @@ macro_rules! benchmarks {
         }
 
         /// Every benchmark, in the order of the help.
-        $visibility const ALL: &[Entry] = &[
-            $(Entry::of::<$module::Arguments>(stringify!($module), false),)*
-            $(Entry::of::<$apart::Arguments>(stringify!($apart), true),)*
+        $visibility const ALL: &[BenchmarkEntry] = &[
+            $(BenchmarkEntry::of::<$module::Arguments>(stringify!($module), false),)*
+            $(BenchmarkEntry::of::<$apart::Arguments>(stringify!($apart), true),)*
         ];
     };
 }

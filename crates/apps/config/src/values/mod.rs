@@ -20,7 +20,7 @@ macro_rules! written_as_text {
     ($type:ident, $kind:ident, $types:expr, $most:expr, $integer:expr, $float:expr) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                deserializer.deserialize_any(super::Reader { kind: &$kind, integer: $integer, float: $float })
+                deserializer.deserialize_any(super::ValueReader { kind: &$kind, integer: $integer, float: $float })
             }
         }
 

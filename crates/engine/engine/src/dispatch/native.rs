@@ -191,7 +191,7 @@ macro_rules! state {
 /// Memory operand: a field of a slot.
 macro_rules! slot {
     ($slot:expr, $field:ident) => {
-        memory(RBP, $slot * size_of::<Slot>() + offset_of!(Slot, $field))
+        memory(RBP, $slot * size_of::<BreathSlot>() + offset_of!(BreathSlot, $field))
     };
 }
 

@@ -147,14 +147,14 @@ macro_rules! ring {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $ring {
-            ring: Ring<$entry>,
+            ring: XdpRing<$entry>,
             /// Number of entries that the program has written, or read and given back. The kernel is told later.
             count: u32,
         }
 
         impl $ring {
             pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<$ring> {
-                Ok($ring { ring: Ring::map(socket, rustix::net::xdp::$position, offsets, size)?, count: 0 })
+                Ok($ring { ring: XdpRing::map(socket, rustix::net::xdp::$position, offsets, size)?, count: 0 })
             }
 
             /// Number of entries of the ring.

@@ -167,12 +167,12 @@ macro_rules! common {
         /// The setup is impossible.
         pub fn new(setup: Setup) -> Result<Self, SetupError> {
             let areas = setup.check()?;
-            let options = Options::new(setup.features, $direction);
+            let options = RingOptions::new(setup.features, $direction);
             Ok(Self { run: $choose(options), core: Box::new(Core::new(setup, options, areas)) $(, $field: $value)? })
         }
 
         /// The options of the instance that runs.
-        pub fn options(&self) -> Options {
+        pub fn options(&self) -> RingOptions {
             self.core.options
         }
 
