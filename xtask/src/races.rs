@@ -14,12 +14,13 @@ use crate::workspace::{host_triple, target_dir};
 
 /// The tests with several threads of one engine, each with its package, and the module if it is not the whole program:
 /// whole `bellows run` processes, then engines.
-const PROGRAMS: [(&str, &[&str], Option<&str>); 5] = [
+const PROGRAMS: [(&str, &[&str], Option<&str>); 6] = [
     ("bellows", &["networks"], Some("whole_runs::")),
-    ("bellows-apps", &["mac_table", "state_table"], None),
+    ("bellows-basic", &["state_table"], None),
     ("bellows-engine", &["starvation", "workers"], None),
     ("bellows-pool", &["sharing"], None),
     ("bellows-ring", &["races"], None),
+    ("bellows-switch", &["mac_table"], None),
 ];
 
 /// Property tests run fewer cases here.

@@ -3,35 +3,34 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use bellows_basic::join::{self, Join};
 use bellows_config::{Compound, Configure, Context, Parts, SettingError};
 use bellows_engine::Ports;
+use bellows_interfaces::Queues;
+use bellows_interfaces::tap::{self, Tap};
+use bellows_router::access_list::{self, AccessList, Direction};
+use bellows_router::arp::{self, Arp};
+use bellows_router::dispatch::{self, Dispatch, Rule};
+use bellows_router::ethernet_input::{self, EthernetInput};
+use bellows_router::fragment::{self, Fragment};
+use bellows_router::icmp_error::{self, Ip4IcmpError, Ip6IcmpError};
+use bellows_router::inject::{self, Inject};
+use bellows_router::interface_output::{self, InterfaceOutput};
+use bellows_router::ip4_input::{self, Ip4Input};
+use bellows_router::ip4_options::{self, Ip4Options};
+use bellows_router::ip6_input::{self, Ip6Input};
+use bellows_router::kernel_routes::{self, KernelRoutes};
+use bellows_router::local::{self, Ip4Local, Ip6Local};
+use bellows_router::lookup::{self, Ip4LookUp, Ip6LookUp};
+use bellows_router::nd::{self, Nd};
+use bellows_router::ReversePath;
+use bellows_router::punt::{self, Punt};
+use bellows_router::reassemble::{self, Reassemble};
+use bellows_router::reverse_path::{self, Ip4ReversePath, Ip6ReversePath};
+use bellows_router::rewrite::{self, Ip4Rewrite, Ip6Rewrite};
+use bellows_router::vrf::{self, InterfaceConfig, KERNEL, RoutingDomain};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::access_list::{self, AccessList, Direction};
-use crate::arp::{self, Arp};
-use crate::dispatch::{self, Dispatch, Rule};
-use crate::ethernet_input::{self, EthernetInput};
-use crate::fragment::{self, Fragment};
-use crate::icmp_error::{self, Ip4IcmpError, Ip6IcmpError};
-use crate::inject::{self, Inject};
-use crate::interface_output::{self, InterfaceOutput};
-use crate::ip4_input::{self, Ip4Input};
-use crate::ip4_options::{self, Ip4Options};
-use crate::ip6_input::{self, Ip6Input};
-use crate::join::{self, Join};
-use crate::kernel_routes::{self, KernelRoutes};
-use crate::local::{self, Ip4Local, Ip6Local};
-use crate::lookup::{self, Ip4LookUp, Ip6LookUp};
-use crate::nd::{self, Nd};
-use crate::policy::ReversePath;
-use crate::port::queues::Queues;
-use crate::punt::{self, Punt};
-use crate::reassemble::{self, Reassemble};
-use crate::reverse_path::{self, Ip4ReversePath, Ip6ReversePath};
-use crate::rewrite::{self, Ip4Rewrite, Ip6Rewrite};
-use crate::tap::{self, Tap};
-use crate::vrf::{self, InterfaceConfig, KERNEL, RoutingDomain};
 
 /// A router for IPv4 and IPv6.
 ///

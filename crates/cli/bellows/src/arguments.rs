@@ -142,7 +142,7 @@ impl NetworkFile {
         if !self.is_stdin() {
             return bellows_config::load(&self.path, registry, &overrides);
         }
-        bellows_apps::pcap_reader::reserve_stdin();
+        bellows_basic::pcap_reader::reserve_stdin();
         let mut text = Vec::new();
         if let Some(kept) = overrides.texts().of(&self.path) {
             text.extend_from_slice(&kept);

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bellows_apps::mac_table;
-use bellows_apps::vrf::requests::{self, LineError, MAX_LINES};
+use bellows_switch::mac_table;
+use bellows_router::vrf::requests::{self, LineError, MAX_LINES};
 use bellows_config::plain_text;
 use bellows_inspect::control::{Connection, Reply, Request, ask};
 use bellows_inspect::networks::{self, Access, State};

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use bellows_apps::vrf::requests::{
+use bellows_router::vrf::requests::{
     BareVerb, Change, Changed, NeighbourPage, NeighbourSelection, Page, PrefixMatch, Request, RouteLines, Selection,
 };
 use bellows_inspect::control::{Reply, SavedEntry};

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use bellows_apps::sink::Sink;
+use bellows_basic::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
 use bellows_lab::supply::{Footprint, SupplyConfig, pair};

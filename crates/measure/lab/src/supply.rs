@@ -20,7 +20,7 @@
 //! first level, and writing them is timed.
 //!
 //! ```
-//! use bellows_apps::sink::Sink;
+//! use bellows_basic::sink::Sink;
 //! use bellows_engine::{Engine, Network, Settings};
 //! use bellows_lab::residence::{Levels, Resident};
 //! use bellows_lab::supply::{SupplyConfig, pair};

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::process::Command;
 
-use bellows_apps::sink::Sink;
+use bellows_basic::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::callgrind::{self, Counts};
 use bellows_lab::residence::{Levels, Resident};

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellows_apps::sink::Sink;
+use bellows_basic::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
 use bellows_lab::supply::{Frame, Handle, Supply, SupplyConfig, SupplyError, pair, pair_of};

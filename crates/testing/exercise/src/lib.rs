@@ -8,6 +8,8 @@ pub mod backend;
 pub mod filter;
 pub mod frames;
 pub mod netlink;
+#[cfg(feature = "packets")]
+pub mod packets;
 #[cfg(feature = "networks")]
 pub mod router;
 #[cfg(feature = "networks")]

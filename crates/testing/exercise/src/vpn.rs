@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use bellows_apps::control_channel::Message;
 use bellows_apps::registry;
 use bellows_config::{Overrides, load_str};
 use bellows_engine::Settings;
 use bellows_rig::Rig;
+use bellows_vpn::control_channel::Message;
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv4::Ipv4Header;
 

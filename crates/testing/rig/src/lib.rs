@@ -24,6 +24,8 @@
 
 #![forbid(unsafe_code)]
 
+mod event_log;
+
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +34,8 @@ use std::thread;
 use bellows_engine::{App, AppSpec, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
 use bellows_observe::{AppCounts, Imbalance, Snapshot};
 use bellows_packet::Packet;
+
+pub use event_log::EventLog;
 
 type Queue = Arc<Mutex<VecDeque<Packet>>>;
 

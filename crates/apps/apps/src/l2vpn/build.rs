@@ -10,23 +10,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellows_basic::join::{self, Join};
 use bellows_config::{Configure, Parts};
+use bellows_router::dispatch::{self, Dispatch, Protocol, Rule};
+use bellows_router::ReversePath;
+use bellows_router::vrf;
+use bellows_switch::bridge::Bridge;
+use bellows_switch::vlan::mux::VlanMux;
+use bellows_vpn::control_channel::{self, ControlChannel};
+use bellows_vpn::esp::config::{Association, DontFragment, Mode};
+use bellows_vpn::esp::{self, Esp};
+use bellows_vpn::gre::{self, Gre};
+use bellows_vpn::keyed_tunnel::{self, KeyedTunnel};
+use bellows_vpn::tunnel;
 use bellows_wire::IpPair;
 
 use super::config::{Config, ControlChannel as ControlKeys, Interface, Ipsec, Kind, Pseudowire};
 use super::plan::{Circuit, Plan, Service};
-use crate::bridge::Bridge;
-use crate::control_channel::{self, ControlChannel};
-use crate::dispatch::{self, Dispatch, Protocol, Rule};
-use crate::esp::config::{Association, DontFragment, Mode};
-use crate::esp::{self, Esp};
-use crate::gre::{self, Gre};
-use crate::join::{self, Join};
-use crate::keyed_tunnel::{self, KeyedTunnel};
-use crate::policy::ReversePath;
 use crate::router::{self, Router};
-use crate::vlan_mux::VlanMux;
-use crate::{tunnel, vrf};
 
 /// The name of the router among the parts.
 const ROUTER: &str = "router";

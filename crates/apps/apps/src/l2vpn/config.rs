@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use bellows_config::Duration;
+use bellows_switch::bridge;
+use bellows_switch::vlan::mux;
+use bellows_vpn::control_channel;
+use bellows_vpn::esp::config::Direction;
+use bellows_vpn::tunnel::DontFragment;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::esp::config::Direction;
-use crate::tunnel::DontFragment;
-use crate::{bridge, control_channel, vlan_mux};
 
 /// An end of layer-2 VPNs: it connects Ethernet ports of several sites through pseudowires over IPv4 or IPv6 (RFC 4664).
 ///
@@ -76,7 +77,7 @@ pub struct Interface {
     /// The port is a trunk, with the keys of `vlan-mux`, which may be none: `trunk = {}`. Its VLANs are the circuits
     /// `NAME.VLAN`, as in `"customers.100"`; its frames without a VLAN are the circuit `NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<vlan_mux::Config>,
+    pub trunk: Option<mux::Config>,
 }
 
 fn mtu() -> u16 {

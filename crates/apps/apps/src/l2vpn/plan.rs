@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use bellows_config::{SettingError, nearest};
+use bellows_vpn::keyed_tunnel;
 use bellows_wire::IpPair;
 
 use super::config::{Config, Interface, Kind, Pseudowire, Transport, Vpls};
-use crate::keyed_tunnel;
 
 /// What a VPN's end consists of.
 pub(super) struct Plan<'c> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use bellows_apps::control_channel::Message;
+use bellows_vpn::control_channel::Message;
 use bellows_apps::registry;
 use bellows_config::{Loaded, Overrides, load_str};
 use bellows_engine::{End, Engine, Network, Settings};

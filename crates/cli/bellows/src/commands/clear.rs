@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_apps::mac_table::requests::Request;
+use bellows_switch::mac_table::requests::Request;
 use bellows_inspect::baseline;
 use bellows_inspect::networks::{self, Access, Sample, State};
 use clap::Args;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
+use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use bellows_config::nearest;
 use bellows_inspect::networks::Access;
 use bellows_inspect::text::sanitize;

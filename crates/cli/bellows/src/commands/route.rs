@@ -6,7 +6,7 @@ mod query;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{BareVerb, Change, Changed, Page, Request, Selection};
+use bellows_router::vrf::requests::{BareVerb, Change, Changed, Page, Request, Selection};
 use bellows_config::nearest;
 use bellows_inspect::networks::Access;
 use clap::Args;
@@ -120,7 +120,7 @@ impl Arguments {
         for key in ["proto", "protocol", "origin"] {
             if let Some(origin) = take_pair(&mut words, key)? {
                 select.origins = if origin == "all" {
-                    bellows_apps::vrf::requests::all_origins()
+                    bellows_router::vrf::requests::all_origins()
                 } else {
                     origin.split(',').map(str::to_owned).collect()
                 };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_apps::esp::register::{self, Places};
+use bellows_vpn::esp::register::{self, Places};
 use bellows_config::EngineConfig;
 use bellows_engine::Schedule;
 use bellows_events::Stopped;
@@ -128,7 +128,7 @@ impl Execute for Arguments {
             } else {
                 report.render(terminal::stdout_is_rich())
             };
-            if bellows_apps::pcap_writer::has_stdout() {
+            if bellows_basic::pcap_writer::has_stdout() {
                 terminal::notice(&text);
             } else {
                 terminal::print(&text)?;

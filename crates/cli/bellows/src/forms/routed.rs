@@ -676,7 +676,7 @@ static SAVED_ENTRY: Form = Form {
 
 #[cfg(test)]
 mod tests {
-    use bellows_apps::vrf::requests::{Changed, LineError};
+    use bellows_router::vrf::requests::{Changed, LineError};
     use serde_json::json;
 
     use crate::forms::lacking;

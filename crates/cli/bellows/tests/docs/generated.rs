@@ -293,7 +293,7 @@ fn folders_use_only_those_below_them() {
     assert!(wrong.is_empty(), "against the table of docs/design.md:\n{}", wrong.join("\n"));
 }
 
-/// Files and folders in the design are named from the folder of the sources of a crate, or of the apps, or from the root.
+/// Files and folders in the design are named from the folder of the sources of a crate, or from the root.
 #[test]
 fn places_in_the_design_exist() {
     let design = fs::read_to_string(root().join("docs/design.md")).unwrap();
@@ -305,7 +305,7 @@ fn places_in_the_design_exist() {
         let (first, rest) = span.split_once('/').unwrap();
         let of_crate =
             all.get(first).into_iter().flat_map(|one| [one.folder.join("src").join(rest), one.folder.join(rest)]);
-        let places = of_crate.chain([root().join(span), all["apps"].folder.join("src").join(span)]);
+        let places = of_crate.chain([root().join(span)]);
         let exists = |place: PathBuf| place.exists() || place.with_extension("rs").exists();
         assert!(places.into_iter().any(exists), "docs/design.md names {span}");
         seen += 1;

@@ -78,7 +78,7 @@ fn a_breath_is_listed_with_its_code_and_named_for_perf() {
         "pull source  when its slot says so",
         "push end  when packets wait in source.output -> end.input",
         "; push end [source.output -> end.input]",
-        "call bellows_apps::sink::Sink::push",
+        "call bellows_basic::sink::Sink::push",
         "; sampled push end",
     ] {
         assert!(listing.contains(part), "{part} is not in\n{listing}");

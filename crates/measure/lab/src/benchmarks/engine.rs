@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_apps::{pcap_reader, sink, source, tee};
+use bellows_basic::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};

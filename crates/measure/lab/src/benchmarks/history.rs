@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use bellows_apps::{counter, rss, sample, sink, tee, truncate};
+use bellows_basic::{counter, rss, sample, sink, tee, truncate};
 use bellows_config::Bytes;
 use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, MAIN, Network, Port, Ports, Schedule, Settings, WorkerSpec};

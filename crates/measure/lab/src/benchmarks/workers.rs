@@ -28,7 +28,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_apps::{rss, sink, source, vhost_user, virtio_user};
+use bellows_basic::{rss, sink, source};
+use bellows_interfaces::{vhost_user, virtio_user};
 use bellows_config::{Configure, Registry};
 use bellows_engine::{Control, End, Engine, MAIN, Network, Settings, WorkerSpec};
 use bellows_observe::Snapshot;

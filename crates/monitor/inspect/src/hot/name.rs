@@ -8,7 +8,7 @@ pub fn demangled(symbol: &str) -> String {
     }
 }
 
-/// A name without the modules in its paths: `<bellows_apps::tee::Tee as bellows_engine::app::App>::push` becomes `<Tee
+/// A name without the modules in its paths: `<bellows_basic::tee::Tee as bellows_engine::app::App>::push` becomes `<Tee
 /// as App>::push`. A path outside of brackets keeps its last two parts.
 pub fn short(name: &str) -> String {
     let mut text = String::new();
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn paths_lose_their_modules() {
         let cases = [
-            ("<bellows_apps::tee::Tee as bellows_engine::app::App>::push", "<Tee as App>::push"),
-            ("bellows_engine::app::push::<bellows_apps::sink::Sink>", "app::push::<Sink>"),
+            ("<bellows_basic::tee::Tee as bellows_engine::app::App>::push", "<Tee as App>::push"),
+            ("bellows_engine::app::push::<bellows_basic::sink::Sink>", "app::push::<Sink>"),
             ("<bellows_engine::io::Output>::push_copies", "<Output>::push_copies"),
             ("bellows_packet::bulk::x86::copy_avx512", "x86::copy_avx512"),
             (
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn a_type_is_mentioned_as_a_whole_or_not() {
-        let name = "bellows_engine::app::push::<bellows_apps::sink::Sink>";
-        assert!(mentions(name, "bellows_apps::sink::Sink"));
-        assert!(!mentions(name, "bellows_apps::sink::Sin") && !mentions(name, "apps::sink::Sink"));
+        let name = "bellows_engine::app::push::<bellows_basic::sink::Sink>";
+        assert!(mentions(name, "bellows_basic::sink::Sink"));
+        assert!(!mentions(name, "bellows_basic::sink::Sin") && !mentions(name, "basic::sink::Sink"));
         assert!(mentions("<a::Tee>::push::{closure#0}", "a::Tee") && !mentions("<b::a::Tee>::push", "a::Tee"));
     }
 }

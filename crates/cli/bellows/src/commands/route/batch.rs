@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use bellows_apps::vrf::requests::{BareVerb, Change, Changed, LineError, Request};
+use bellows_router::vrf::requests::{BareVerb, Change, Changed, LineError, Request};
 use serde_json::json;
 
 use crate::command_error::CommandError;

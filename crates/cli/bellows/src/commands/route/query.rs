@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection, in_place_of};
+use bellows_router::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection, in_place_of};
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};

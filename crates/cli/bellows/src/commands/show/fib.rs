@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::Request;
+use bellows_router::vrf::requests::Request;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_apps::mac_table::requests::{Page, Request, Selection};
+use bellows_switch::mac_table::requests::{Page, Request, Selection};
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;

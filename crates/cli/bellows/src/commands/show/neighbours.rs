@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{NeighbourPage, NeighbourSelection, Request};
+use bellows_router::vrf::requests::{NeighbourPage, NeighbourSelection, Request};
 use bellows_observe::RuntimeDir;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellows_apps::{sink, source};
+use bellows_basic::{sink, source};
 use bellows_engine::{AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings, TrialResult};
 use bellows_observe::AppCounts;
 use bellows_sys::clock;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellows_apps::sink::Sink;
+use bellows_basic::sink::Sink;
 use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Registry};
 use bellows_engine::{App, AppSpec, Engine, Io, Network, Port, Ports, Settings};
 use bellows_packet::Packet;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_apps::esp::{self, Esp};
+use bellows_vpn::esp::{self, Esp};
 use bellows_engine::{Engine, Network, Settings};
 use bellows_esp::{Algorithm, Cipher, ICV, Keys, trailer_length};
 use bellows_packet::{Packet, pool};

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellows_apps::pcap_filter::{self, PcapFilter};
-use bellows_apps::sink::Sink;
-use bellows_apps::state_table::{self, StateTable};
+use bellows_basic::pcap_filter::{self, PcapFilter};
+use bellows_basic::sink::Sink;
+use bellows_basic::state_table::{self, StateTable};
 use bellows_config::{Context, SharedObject};
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_packet::Packet;

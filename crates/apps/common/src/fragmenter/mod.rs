@@ -1,0 +1,141 @@
+//! Fragments of packets, for apps whose own packets, or those of others, are too long.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `v4.rs`, `v6.rs` | the fragments of a family |
+
+mod v4;
+mod v6;
+
+use std::ops::Range;
+
+use bellows_packet::{CAPACITY, Packet, Vector};
+
+use self::v6::Identifications;
+use crate::ip_frame::{IpFrame, Version};
+use crate::segmentation::NoBuffer;
+
+/// Why a packet is not fragmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is not too long.
+    Fits,
+    /// It must not be fragmented.
+    DontFragment,
+    /// Its headers are not right, or its offset is beyond the longest packet.
+    Malformed,
+    /// Its IPv4 header has a wrong checksum.
+    BadChecksum,
+}
+
+/// How a packet becomes fragments.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    version: Version,
+    /// Where the IP header, the data of the first fragment, and what is behind the packet begin in the frame.
+    at: u32,
+    data: u32,
+    end: u32,
+    /// Bytes of data in the first fragment, and in each of the others but the last.
+    first: u32,
+    others: u32,
+}
+
+impl Plan {
+    /// The plan for the IP packet of a frame, by a node that is its source or not.
+    ///
+    /// # Errors
+    /// Why it is not fragmented.
+    #[inline]
+    pub fn of(frame: &[u8], ip: IpFrame, mtu: u16, is_source: bool) -> Result<Plan, Refused> {
+        match ip.version {
+            Version::V4 => v4::plan(frame, ip.at, mtu.into()),
+            Version::V6 => v6::plan(frame, ip.at, mtu.into(), is_source),
+        }
+    }
+
+    /// Where the IP packet ends in the frame.
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.end as usize
+    }
+
+    /// The number of fragments.
+    #[inline]
+    pub fn count(&self) -> usize {
+        let data = self.end - self.data;
+        // Most packets become two: a division takes as long as the rest.
+        match data <= self.first + self.others {
+            true => 1 + usize::from(data > self.first),
+            false => 1 + (data - self.first).div_ceil(self.others) as usize,
+        }
+    }
+
+    /// Where the IP header, the data and its end are.
+    fn places(&self) -> (usize, Range<usize>) {
+        (self.at as usize, self.data as usize..self.end as usize)
+    }
+
+    /// The parts of the data in the fragments behind the first, in order.
+    fn later_parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let length = (self.end - self.data) as usize;
+        let starts = (self.first as usize..length).step_by(self.others as usize);
+        starts.map(move |start| start..length.min(start + self.others as usize))
+    }
+}
+
+/// Makes fragments of packets.
+pub struct Fragmenter {
+    identifications: Identifications,
+}
+
+/// Why a packet is not fragmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfragmented {
+    /// It must not be, or would become too many fragments.
+    Whole,
+    /// There are no buffers for the fragments.
+    NoBuffer,
+}
+
+impl Default for Fragmenter {
+    fn default() -> Fragmenter {
+        Fragmenter::new()
+    }
+}
+
+impl Fragmenter {
+    /// One with identifications of its own.
+    pub fn new() -> Fragmenter {
+        Fragmenter { identifications: Identifications::new() }
+    }
+
+    /// Makes a packet behind an Ethernet header, of which this node is the source, the first of its fragments, and adds the
+    /// others to `others`, which is empty. One that fits stays as it is.
+    ///
+    /// # Errors
+    /// If it is not fragmented. It is unchanged then.
+    pub fn fragment(&mut self, packet: &mut Packet, mtu: u16, others: &mut Vector) -> Result<(), Unfragmented> {
+        let ip = IpFrame::find(packet.bytes()).ok_or(Unfragmented::Whole)?;
+        match Plan::of(packet.bytes(), ip, mtu, true) {
+            Ok(plan) if plan.count() <= CAPACITY => {
+                self.carry_out(packet, &plan, others).map_err(|NoBuffer| Unfragmented::NoBuffer)
+            }
+            Err(Refused::Fits) => Ok(()),
+            Ok(_) | Err(Refused::DontFragment | Refused::Malformed | Refused::BadChecksum) => Err(Unfragmented::Whole),
+        }
+    }
+
+    /// Makes a packet the first of its fragments, and adds the others to `others`, which is empty.
+    ///
+    /// # Errors
+    /// There are no buffers. The packet is unchanged then.
+    pub fn carry_out(&mut self, packet: &mut Packet, plan: &Plan, others: &mut Vector) -> Result<(), NoBuffer> {
+        let result = match plan.version {
+            Version::V4 => v4::split(packet, plan, others),
+            Version::V6 => v6::split(packet, plan, &mut self.identifications, others),
+        };
+        // Nobody has seen them.
+        result.inspect_err(|_| others.drain(usize::MAX).for_each(drop))
+    }
+}

@@ -1,0 +1,29 @@
+//! What several crates of apps use: packets sorted by output, limits, headers, fragments and ICMP errors.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`lanes`] | packets sorted by output |
+//! | [`limit`] | limits of packets a second |
+//! | [`full_table`], [`capacity`] | events about full tables, and a key of shared ones |
+//! | [`headers`] | headers as a whole: templates, patterns and fields |
+//! | [`ip_frame`] | where the IP packet of a frame is |
+//! | [`ipv4_options`] | options of IPv4 headers |
+//! | [`segmentation`] | the segments of GSO packets |
+//! | [`fragmenter`] | fragments of packets |
+//! | [`icmp`], [`too_big`] | ICMP errors to send, and those that say that a packet was too long |
+//! | [`addresses`] | addresses that keys give to stations |
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod addresses;
+pub mod capacity;
+pub mod fragmenter;
+pub mod full_table;
+pub mod headers;
+pub mod icmp;
+pub mod ip_frame;
+pub mod ipv4_options;
+pub mod lanes;
+pub mod limit;
+pub mod segmentation;
+pub mod too_big;

@@ -1,0 +1,140 @@
+//! `ip6-input`: checks IPv6 headers.
+
+use std::net::Ipv6Addr;
+
+use bellows_common::headers::{ETHERNET, cut_trailer};
+use bellows_common::lanes::{Lanes, Verdict};
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use bellows_sys::simd::Simd;
+use bellows_vrf::{IcmpError, Tag};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::check6::{HOP_BY_HOP, check};
+use crate::forwarding::columns::Columns;
+use crate::ipv6_options::{BadOptions, check_options};
+use crate::router_bench::{Behind, row};
+
+/// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
+///
+/// Checked are the version, the length, the hop-by-hop options, and that the source may be that of a
+/// packet on a wire. What is behind a packet in its frame is removed: padding, and trailers of the link. Hop-by-hop options that a router does not know are treated as their types say. Packets whose sender
+/// is to be told why they are dropped go to `error`, if it is linked. The app has no keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {}
+
+/// Checks IPv6 headers.
+pub struct Ip6Input {
+    lanes: Lanes,
+    columns: Box<Columns>,
+}
+
+counters! { Ip6Input;
+    drop TOO_SHORT = "too_short", "packets without a whole IPv6 header";
+    drop BAD_LENGTH = "bad_length", "packets that end before their payload length, and jumbograms";
+    drop VERSION = "version", "packets that are not of version 6";
+    drop BAD_SOURCE = "src_martian", "packets whose source is multicast, the loopback address, or an IPv4-mapped one";
+    drop BAD_OPTIONS = "bad_options", "packets whose hop-by-hop options do not fit, or must be known but are not";
+    count OPTIONS = "options", "packets with hop-by-hop options";
+}
+
+/// Bytes of an IPv6 header without extension headers.
+const IPV6_HEADER: usize = 40;
+
+/// The places of the outputs.
+const OUTPUT: u16 = 0;
+const ERROR: usize = 1;
+
+impl App for Ip6Input {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "IPv6 packets behind an Ethernet header")]);
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "packets to look up"),
+        Port::optional("error", "packets whose sender is to be told"),
+    ]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 8;
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.lanes.resize(io.outputs());
+        let mut input = io.input(0);
+        let packets = input.packets();
+        let numbers = self.lanes.numbers(packets.len());
+        if check(Simd::chosen(), &mut self.columns, packets, io.prefetch(), numbers) {
+            input.packets_mut().iter_mut().for_each(cut_trailer);
+        }
+        self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
+    }
+}
+
+/// What becomes of a packet whose header is not a usual one that is right.
+fn judge(io: &Io<Ip6Input>, packet: &mut Packet) -> Verdict<Ip6Input> {
+    let (error, reason) = match look_closely(packet.bytes()) {
+        Ok(has_options) => {
+            io.count(Ip6Input::OPTIONS, has_options.into());
+            return Verdict::To(OUTPUT.into());
+        }
+        Err(Fault::Silent(reason)) => return Verdict::Drop(reason),
+        Err(Fault::Told(error, reason)) => (error, reason),
+    };
+    if !io.is_linked(ERROR) {
+        return Verdict::Drop(reason);
+    }
+    packet.set_tag(Tag(packet.tag()).with(error.number()).0);
+    Verdict::To(ERROR)
+}
+
+/// What is wrong with a packet, and whether its sender is told.
+enum Fault {
+    Silent(DropReason<Ip6Input>),
+    Told(IcmpError, DropReason<Ip6Input>),
+}
+
+/// Whether a packet has hop-by-hop options.
+///
+/// # Errors
+/// Why it is dropped.
+fn look_closely(frame: &[u8]) -> Result<bool, Fault> {
+    let ip = frame.get(ETHERNET..).unwrap_or_default();
+    let (fixed, payload) = ip.split_first_chunk::<IPV6_HEADER>().ok_or(Fault::Silent(Ip6Input::TOO_SHORT))?;
+    if fixed[0] >> 4 != 6 {
+        return Err(Fault::Silent(Ip6Input::VERSION));
+    }
+    let payload_length = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    let payload = payload.get(..payload_length).ok_or(Fault::Silent(Ip6Input::BAD_LENGTH))?;
+    let source = Ipv6Addr::from_octets(std::array::from_fn(|at| fixed[8 + at]));
+    let destination_is_multicast = fixed[24] == 0xff;
+    if source.is_multicast() || source.is_loopback() || source.to_ipv4_mapped().is_some() {
+        return Err(Fault::Silent(Ip6Input::BAD_SOURCE));
+    }
+    if fixed[6] != HOP_BY_HOP {
+        return Ok(false);
+    }
+    // A jumbogram has a payload length of 0 and options (RFC 2675), for which no link here is long enough.
+    if payload_length == 0 {
+        return Err(Fault::Silent(Ip6Input::BAD_LENGTH));
+    }
+    match check_options(payload, IPV6_HEADER, &[ROUTER_ALERT], destination_is_multicast) {
+        Ok(()) => Ok(true),
+        Err(BadOptions::Silent) => Err(Fault::Silent(Ip6Input::BAD_OPTIONS)),
+        Err(BadOptions::Told(error)) => Err(Fault::Told(error, Ip6Input::BAD_OPTIONS)),
+    }
+}
+
+/// The kind of the hop-by-hop option that is known besides padding: Router Alert (RFC 2711).
+const ROUTER_ALERT: u8 = 5;
+
+impl Configure for Ip6Input {
+    const NAME: &'static str = "ip6-input";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { keys: String::new(), ..row("ip6", Behind::EthernetInput) }])
+    }
+
+    fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {
+        Ok(Ip6Input { lanes: Lanes::new(), columns: Columns::new() })
+    }
+}

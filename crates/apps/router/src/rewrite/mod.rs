@@ -1,0 +1,294 @@
+//! The rewriting of both families: `ip4-rewrite` and `ip6-rewrite`.
+
+use std::sync::Arc;
+
+use bellows_common::headers::ETHERNET;
+use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::segmentation::kind_of;
+use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_packet::{Offload, Packet};
+use bellows_sys::simd::Simd;
+use bellows_vrf::adjacency::{AdjacencyKind, MAX_HEADER};
+use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
+use bellows_wire::offload::GsoPacket;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::UNUSUAL;
+use crate::forwarding::family::{Family, Headers, Refusal, V4, V6};
+use crate::forwarding::redirect::{is_better_reached_directly, turns_around};
+use crate::forwarding::rewrite::{RewriteBatch, Ways, rewrite};
+use crate::forwarding::set_header;
+use crate::router_bench::{Behind, OUT, row};
+use crate::vrf::{RESERVED, RoutingDomain};
+
+/// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
+/// the packet's adjacency, with the VLAN tags of its interface.
+///
+/// Outputs have the names of ports; packets of a port without an output are dropped. Four outputs have other meanings.
+/// `error` gets packets whose sender is to be told that their time is exceeded, that they are too long, or that they
+/// would leave the link to which their link-local source belongs (RFC 4443, section 3.1), and copies of packets whose
+/// sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is not known,
+/// `resolve6` those of IPv4 whose next hop has an IPv6 address.
+/// `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself; their fragments
+/// come back to the input `fragments`, so that they are not checked again as the packet was. If they are not linked,
+/// these packets are dropped. Packets of the router itself lose no hop.
+///
+/// With `prefetch`, the app looks ahead for the first cache lines of packets and for their adjacencies.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+}
+
+/// Sends packets to their next hops.
+pub struct Rewrite<F: Family> {
+    domain: Arc<RoutingDomain>,
+    /// The output of each interface, by its number.
+    outputs: Vec<u16>,
+    error: Option<u16>,
+    resolve: Option<u16>,
+    resolve6: Option<u16>,
+    fragment: Option<u16>,
+    /// The packet of the next vector whose sender may be redirected.
+    turn: usize,
+    lanes: Lanes,
+    batch: Box<RewriteBatch<F>>,
+}
+
+/// Sends IPv4 packets to their next hops.
+pub type Ip4Rewrite = Rewrite<V4>;
+
+/// Sends IPv6 packets to their next hops.
+pub type Ip6Rewrite = Rewrite<V6>;
+
+counters! { for[F: Family] Rewrite<F>;
+    drop TIME_EXCEEDED = "time_exceeded", "packets whose time to live or hop limit ran out, if `error` is not linked";
+    drop TOO_BIG = "too_big", "packets longer than the link's MTU, if `error` or `fragment` is not linked";
+    drop UNRESOLVED = "unresolved", "packets to neighbours whose Ethernet address is not known, if `resolve` or `resolve6` is not linked";
+    drop SOURCE_SCOPE = "source_scope", "packets whose source is loopback, multicast or unspecified, or link-local if `error` is not linked or for IPv4";
+    drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone";
+    drop NO_OUTPUT = "no_output", "packets for a port that is not linked";
+    drop NO_HEADROOM = "no_headroom", "packets without room for the VLAN tags of their interface";
+    drop TOO_SHORT = "too_short", "packets without a whole header";
+    count UNMADE = "unmade", "packets with redirects that were not made because the pool had no buffer";
+}
+
+/// The places of the inputs.
+const INPUT: usize = 0;
+const FRAGMENTS: usize = 1;
+
+impl<F: Family> App for Rewrite<F> {
+    const INPUTS: Ports = Ports::Named(&[
+        Port::required("input", "packets tagged with their adjacencies"),
+        Port::optional("fragments", "as `input`: what `fragment` makes of packets that were too long"),
+    ]);
+    const OUTPUTS: Ports =
+        Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`, `resolve6`" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.outputs.is_empty() {
+            self.rewire(io);
+        }
+        self.send(io, INPUT);
+        self.send(io, FRAGMENTS);
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.rewire(io);
+    }
+}
+
+/// The outputs that are not ports.
+struct Exits {
+    error: Option<u16>,
+    resolve: Option<u16>,
+    resolve6: Option<u16>,
+    fragment: Option<u16>,
+}
+
+impl<F: Family> Rewrite<F> {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>) -> Rewrite<F> {
+        Rewrite {
+            domain,
+            outputs: Vec::new(),
+            error: None,
+            resolve: None,
+            resolve6: None,
+            fragment: None,
+            turn: 0,
+            lanes: Lanes::new(),
+            batch: RewriteBatch::new(),
+        }
+    }
+
+    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet
+    /// is looked at sooner or later, so that the others need not be.
+    #[inline]
+    fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
+        let (Some(error), false) = (self.error, packets.is_empty()) else { return };
+        self.turn = if self.turn < packets.len() { self.turn } else { 0 };
+        let packet = &packets[self.turn];
+        self.turn += 1;
+        if turns_around(&self.domain, Tag(packet.tag())) {
+            self.tell_better_hop(io, packet, packets.len(), error);
+        }
+    }
+
+    #[cold]
+    fn tell_better_hop(&self, io: &Io<Self>, packet: &Packet, others: usize, error: u16) {
+        let (tag, mut output) = (Tag(packet.tag()), io.output(error.into()));
+        // The output may yet get all packets of the vector.
+        if output.room() <= others || !is_better_reached_directly(&self.domain, tag, packet.bytes()) {
+            return;
+        }
+        match Packet::from_bytes(packet.bytes()) {
+            Some(mut copy) => {
+                copy.set_tag(tag.with(IcmpError::of(Reason::Redirect).number()).0);
+                output.push(copy);
+            }
+            None => io.count(Self::UNMADE, 1),
+        }
+    }
+
+    /// Sends the packets of an input. Hot.
+    #[inline]
+    fn send(&mut self, io: &Io<Self>, index: usize) {
+        let mut input = io.input(index);
+        if input.is_empty() {
+            return;
+        }
+        self.redirect(io, input.packets());
+        let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
+        let Rewrite { domain, outputs, lanes, batch, .. } = self;
+        let vrf = domain.tables();
+        let packets = input.contents_mut();
+        let numbers = lanes.numbers(packets.packets().len());
+        let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
+        let [to_error, to_resolve] = [error, resolve].map(|output| output.unwrap_or(UNUSUAL));
+        let ways = Ways { adjacencies, outputs, error: to_error, resolve: to_resolve };
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), ways, numbers);
+        let ends = Exits { error, resolve, resolve6, fragment };
+        self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
+    }
+
+    /// Finds the outputs of the interfaces.
+    #[cold]
+    fn rewire(&mut self, io: &Io<Self>) {
+        let find =
+            |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name)).map(|at| at as u16);
+        let interfaces = self.domain.tables().interfaces().iter();
+        // There is no interface 0.
+        self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
+        [self.error, self.resolve, self.fragment, self.resolve6] = RESERVED.map(find);
+        self.lanes.resize(io.outputs());
+    }
+}
+
+/// Rewrites any packet.
+fn rewrite_unusual<F: Family>(
+    packet: &mut Packet,
+    adjacencies: &Adjacencies,
+    outputs: &[u16],
+    exits: &Exits,
+) -> Verdict<Rewrite<F>> {
+    let tag = Tag(packet.tag());
+    let shape = adjacencies.shape(tag.number());
+    if let Some(error) = exits.error
+        && shape.is_complete()
+        && tag.interface() != 0
+        && F::Headers::of(packet.bytes()).is_some_and(F::has_run_out)
+    {
+        packet.set_tag(tag.with(IcmpError::of(Reason::TimeExceeded).number()).0);
+        return Verdict::To(error.into());
+    }
+    let Some(adjacency) = adjacencies.get(tag.number()) else { return Verdict::Drop(Rewrite::NO_ADJACENCY) };
+    let segment = segment_length(packet);
+    let (length, frame) = (packet.len(), packet.bytes_mut());
+    let Some(headers) = F::Headers::of_mut(frame) else { return Verdict::Drop(Rewrite::TOO_SHORT) };
+    // Padding behind the packet does not count.
+    let length = segment.unwrap_or_else(|| F::length(headers).min(length - ETHERNET));
+    let is_too_big = length > usize::from(adjacency.mtu);
+    let is_own = tag.interface() == 0;
+    let checked = if is_own { Ok(()) } else { F::check_hops(headers, adjacency.interface == tag.interface()) };
+    match checked {
+        Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
+        Err(Refusal::BeyondScope) => {
+            return exits.tell(packet, IcmpError::of(Reason::BeyondScope), Rewrite::SOURCE_SCOPE);
+        }
+        Err(Refusal::TimeExceeded) => {
+            return exits.tell(packet, IcmpError::of(Reason::TimeExceeded), Rewrite::TIME_EXCEEDED);
+        }
+        Ok(()) if is_too_big && !F::may_fragment(headers, is_own) => {
+            return exits.tell(packet, IcmpError { reason: Reason::TooBig, value: adjacency.mtu }, Rewrite::TOO_BIG);
+        }
+        Ok(()) => {}
+    }
+    // Its fragments age.
+    if is_too_big {
+        return to(exits.fragment, Rewrite::TOO_BIG);
+    }
+    if !is_own {
+        F::set_hops(headers, F::aged(F::hops(headers)));
+    }
+    if segment.is_none() {
+        // Padding must not make the frame longer than the link's.
+        packet.truncate(ETHERNET + usize::from(adjacency.mtu));
+    }
+    if adjacency.kind != AdjacencyKind::Complete {
+        let is_other = adjacency.next_hop.is_some_and(|next| IpFamily::of(next) != adjacency.packets());
+        return to(if is_other { exits.resolve6 } else { exits.resolve }, Rewrite::UNRESOLVED);
+    }
+    let output = outputs.get(usize::from(adjacency.interface)).copied().filter(|&output| output != UNUSUAL);
+    let Some(output) = output else { return Verdict::Drop(Rewrite::NO_OUTPUT) };
+    let header = &adjacency.header[..usize::from(adjacency.length).min(MAX_HEADER)];
+    if !set_header(packet, header) {
+        return Verdict::Drop(Rewrite::NO_HEADROOM);
+    }
+    Verdict::To(output.into())
+}
+
+/// The output, if it is linked.
+fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Verdict<Rewrite<F>> {
+    output.map_or(Verdict::Drop(reason), |output| Verdict::To(output.into()))
+}
+
+impl Exits {
+    /// Has the sender of a packet told about an error, if anybody tells it.
+    fn tell<F: Family>(
+        &self,
+        packet: &mut Packet,
+        error: IcmpError,
+        reason: DropReason<Rewrite<F>>,
+    ) -> Verdict<Rewrite<F>> {
+        packet.set_tag(Tag(packet.tag()).with(error.number()).0);
+        to(self.error, reason)
+    }
+}
+
+/// Bytes of the IP packets that a GSO packet will be segmented into.
+fn segment_length(packet: &Packet) -> Option<usize> {
+    let offload = packet.offload().filter(Offload::is_gso)?;
+    let gso = GsoPacket::new(packet.bytes(), kind_of(offload)?, offload.segment_size).ok()?;
+    Some(gso.longest_segment() - ETHERNET)
+}
+
+impl<F: Family> Configure for Rewrite<F> {
+    const NAME: &'static str = F::REWRITE;
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> BenchSetup {
+        BenchSetup::Rows(vec![BenchRow { inputs: &["input"], outputs: &[OUT], ..row(&F::REWRITE[..3], Behind::LookUp) }])
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<Rewrite<F>, SettingError> {
+        Ok(Rewrite::new(context.object("vrf", &config.vrf)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

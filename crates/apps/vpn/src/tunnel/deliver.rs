@@ -1,0 +1,102 @@
+//! Packets that come out of tunnels.
+
+use bellows_common::lanes::{UNUSUAL, Verdict};
+use bellows_common::too_big::TooBig;
+use bellows_engine::{DropReason, Io};
+use bellows_packet::Packet;
+use bellows_sys::simd::{Loop, Simd};
+
+use super::index::Index;
+use super::received::{Refusal, take_out};
+use super::session::Session;
+use super::{Protocol, Tunnel};
+
+impl<P: Protocol> Tunnel<P> {
+    /// Takes packets out of their tunnels. Hot.
+    pub(super) fn deliver(&mut self, io: &Io<Self>, index: usize) {
+        let Tunnel { sessions, index: by_header, paths, wires, lanes, .. } = self;
+        let outputs = &wires.outputs;
+        let mut input = io.input(index);
+        let packets = input.packets_mut();
+        let numbers = lanes.numbers(packets.len());
+        let ahead = io.prefetch();
+        if by_header.are_plain() {
+            Simd::chosen().run(TakeOut::<true> { sessions, index: by_header, outputs, packets, ahead, numbers });
+        } else {
+            Simd::chosen().run(TakeOut::<false> { sessions, index: by_header, outputs, packets, ahead, numbers });
+        }
+        lanes.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
+            Ok(session) if outputs[session] == UNUSUAL => Verdict::Drop(Self::UNKNOWN_PORT),
+            Ok(session) => Verdict::To(outputs[session].into()),
+            Err(Refusal::OtherProtocol) => Verdict::Drop(match TooBig::read(packet.bytes()) {
+                Some(error) if paths.learn::<P>(sessions, by_header, &error, io.now()) => {
+                    paths.expires().into_iter().for_each(|at| io.wake_at(at));
+                    Self::TOLD
+                }
+                Some(_) => Self::BAD_ERROR,
+                None => Self::OTHER_PROTOCOL,
+            }),
+            Err(refusal) => Verdict::Drop(Self::reason(refusal)),
+        });
+    }
+
+    /// The counter of a refusal.
+    fn reason(refusal: Refusal) -> DropReason<Self> {
+        match refusal {
+            Refusal::Malformed => Self::MALFORMED,
+            Refusal::Fragment => Self::FRAGMENT,
+            Refusal::OtherProtocol => Self::OTHER_PROTOCOL,
+            Refusal::BadHeader => Self::BAD_HEADER,
+            Refusal::NoSession => Self::NO_SESSION,
+            Refusal::BadCookie => Self::BAD_COOKIE,
+            Refusal::BadFlags => Self::BAD_FLAGS,
+            Refusal::OutOfOrder => Self::OUT_OF_ORDER,
+            Refusal::BadChecksum => Self::BAD_CHECKSUM,
+            Refusal::BadEcn => Self::BAD_ECN,
+            Refusal::BadPayload => Self::BAD_PAYLOAD,
+        }
+    }
+}
+
+/// Takes usual packets out, and numbers them by the outputs of their sessions, which may all be plain.
+struct TakeOut<'a, const ARE_PLAIN: bool> {
+    sessions: &'a [Session],
+    index: &'a Index,
+    outputs: &'a [u16],
+    packets: &'a mut [Packet],
+    ahead: usize,
+    numbers: &'a mut [u16],
+}
+
+impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {
+    type Result = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let index = self.index;
+        // What is known of one session is not looked for in every packet.
+        if index.is_one() { self.each(|_| 0) } else { self.each(|frame| index.guess(frame)) }
+    }
+}
+
+impl<const ARE_PLAIN: bool> TakeOut<'_, ARE_PLAIN> {
+    #[inline(always)]
+    fn each(self, guess: impl Fn(&[u8]) -> usize) {
+        let TakeOut { sessions, outputs, packets, ahead, numbers, .. } = self;
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
+            }
+            let packet = &mut packets[at];
+            let place = guess(packet.bytes());
+            *number = match (sessions.get(place), outputs.get(place)) {
+                (Some(session), Some(&output)) if session.pattern.is_start_of(packet.bytes()) => {
+                    // Of a session without an output, the packet is dropped as it came.
+                    if output != UNUSUAL && session.take_out::<ARE_PLAIN>(packet) { output } else { UNUSUAL }
+                }
+                _ => UNUSUAL,
+            };
+        }
+    }
+}
