@@ -15,7 +15,7 @@ use bellows_testkit::page;
 
 use self::root::Root;
 use crate::tools::{self, Tool};
-use crate::{TaskError, guest_kernel, interfaces, package, peers, quickstart, vhost, workspace};
+use crate::{TaskError, guest_kernel, package, peers, quickstart, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
@@ -141,8 +141,6 @@ fn check_packages(root: &Root) -> Result<(), TaskError> {
         peers::TOOLS,
         peers::FIB_TOOLS,
         peers::FILTER_TOOLS,
-        vhost::TOOLS,
-        interfaces::TOOLS,
         quickstart::TOOLS,
         TOOLS,
     ];

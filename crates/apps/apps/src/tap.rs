@@ -143,7 +143,7 @@ impl Configure for Tap {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it makes an interface of the host; use `cargo xtask peers interfaces`, not `bellows bench`")
+        Bench::Unmeasured("it makes an interface of the host; use bench/campaigns/interfaces.toml, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {
