@@ -9,6 +9,7 @@ seconds=${SECONDS_OF_TRAFFIC:-3}
 driver_cpu=${DRIVER_CPU:-0} cpu=${CPU:-1}
 folder=$(mktemp -d)
 export BELLOWS_RUNTIME_DIR="$folder/networks"
+export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 processes= hugepages=
 
 finish() {

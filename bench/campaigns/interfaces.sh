@@ -67,7 +67,7 @@ disable_ipv6() {
 }
 
 disable_offloads() {
-    ip netns exec "$1" ethtool -K "$2" rx off tx off sg off tso off gso off gro off
+    ip netns exec "$1" ethtool -K "$2" rx off tx off sg off tso off gso off gro off >/dev/null
 }
 
 enable() {
@@ -82,7 +82,7 @@ ip link add sink $queues type veth peer name right $queues netns forwarder
 [ "$traffic" = tcp-offloads ] || for_each disable_offloads
 case $traffic in
 # Makes it poll, as an XDP program does: otherwise it takes no frame of the generator.
-flood | paced) ip netns exec forwarder ethtool -K left gro on ;;
+flood | paced) ip netns exec forwarder ethtool -K left gro on >/dev/null ;;
 esac
 for_each enable
 case $traffic in
@@ -112,9 +112,9 @@ NETWORK
 
 bridge() {
     ip -n forwarder link add bridge type bridge mcast_snooping 0 stp_state 0 forward_delay 0
-    for port in left right; do
-        ip -n forwarder link set $port master bridge
-        [ -z "$1" ] || ip netns exec forwarder sh -c "echo $1 >/sys/class/net/$port/queues/rx-0/rps_cpus"
+    for side in left right; do
+        ip -n forwarder link set $side master bridge
+        [ -z "$1" ] || ip netns exec forwarder sh -c "echo $1 >/sys/class/net/$side/queues/rx-0/rps_cpus"
     done
     ip -n forwarder link set bridge up
 }

@@ -55,6 +55,9 @@ counters_of_bellows() {
         /^  "[a-z]+":/ { is_link = /"links"/ }
         /"packets":/ && is_link && !is_first { gsub(/[^0-9]/, ""); print "backend.packets", $0; is_first = 1 }
         END {
+            if (calls == 0) {
+                exit 1
+            }
             for (call = 1; call <= calls; call++) {
                 print "backend.clocks." call, clocks[call]
                 print "backend.moved." call, moved[call]

@@ -135,15 +135,8 @@ fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
 
 /// Installs every package that a task may need, and checks that the expected programs came with them.
 fn check_packages(root: &Root) -> Result<(), TaskError> {
-    let lists = [
-        tools::FOR_TESTS,
-        tools::PEERS,
-        peers::TOOLS,
-        peers::FIB_TOOLS,
-        peers::FILTER_TOOLS,
-        quickstart::TOOLS,
-        TOOLS,
-    ];
+    let lists =
+        [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, peers::FIB_TOOLS, peers::FILTER_TOOLS, quickstart::TOOLS, TOOLS];
     let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
     let missing = wanted.iter().filter(|tool| !root.has(tool));
     let packages: BTreeSet<&str> = missing.map(|tool| tool.package).collect();

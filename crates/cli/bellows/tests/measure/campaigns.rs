@@ -64,8 +64,7 @@ fn the_kernels_bridge_is_measured() {
     if is_skipped(TEST, netns::missing(&programs)) || lacks_processors(TEST) {
         return;
     }
-    let levels =
-        [("port", "[\"packet\"]"), ("traffic", "[\"flood\", \"paced\", \"tcp\"]"), ("bridge", "[\"bridge\"]")];
+    let levels = [("port", "[\"packet\"]"), ("traffic", "[\"flood\", \"paced\", \"tcp\"]"), ("bridge", "[\"bridge\"]")];
     let rows = block(&Shared::new(), "interfaces-bridge.toml", &[&levels[..], &[("exclude", "[]")]].concat());
     assert_eq!(rows.len(), 6);
     for row in rows {
