@@ -25,9 +25,8 @@ use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::processes::{Answers, take_turns};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
@@ -51,28 +50,17 @@ const RARE_NS: u64 = 2_000_000;
 /// The sleep of a sender between two looks at the clock: that of an engine whose app has no descriptor.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Case {
-    Throughput,
-    Latency,
-    WakeUp,
-    WakeUpSender,
+named! {
+    /// The cases.
+    enum Case {
+        Throughput = "throughput",
+        Latency = "latency",
+        WakeUp = "wake-up",
+        WakeUpSender = "wake-up-sender",
+    }
 }
 
 impl Case {
-    const ALL: [Case; 4] = [Case::Throughput, Case::Latency, Case::WakeUp, Case::WakeUpSender];
-
-    fn name(self) -> &'static str {
-        match self {
-            Case::Throughput => "throughput",
-            Case::Latency => "latency",
-            Case::WakeUp => "wake-up",
-            Case::WakeUpSender => "wake-up-sender",
-        }
-    }
-
     fn unit(self) -> &'static str {
         match self {
             Case::Throughput => "Mpps",
@@ -109,8 +97,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("crossing"), lab.observer)
-            .map(|report| Finished::new(report, |report| report.text_beside("crossing", "ring")))
+        run(self, lab).map(|report| Finished::new(report, |report| report.text_beside("crossing", "ring")))
     }
 }
 
@@ -130,11 +117,11 @@ struct Figure {
     ratio: f64,
 }
 
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Vec<Figure>> =
-        take_turns(arguments, &tasks, options.figures.processes, observer)?;
+        lab.answers("crossing", &tasks, options.figures.processes)?;
     let figures: Vec<Figure> = answers.into_iter().flatten().flatten().collect();
     let row = |case: &Case| {
         let of_case: Vec<&Figure> = figures.iter().filter(|figure| figure.case == *case).collect();

@@ -28,12 +28,12 @@ use bellows_config::Registry;
 use bellows_engine::Schedule;
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole as whole_number};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, named, whole as whole_number};
 use crate::beside::Beside;
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
 use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, Session, Stage};
+use crate::turns::{Match, Stage};
 use crate::workers;
 use side::{Task, Work, lay_out};
 
@@ -91,27 +91,16 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
-    Phases,
-    AfterIdle,
-    Apps,
-}
-
-impl Case {
-    const ALL: [Case; 3] = [Case::Phases, Case::AfterIdle, Case::Apps];
-
-    fn name(self) -> &'static str {
-        match self {
-            Case::Phases => "phases",
-            Case::AfterIdle => "after-idle",
-            Case::Apps => "apps",
-        }
+named! {
+    /// What is compared.
+    enum Case {
+        Phases = "phases",
+        AfterIdle = "after-idle",
+        Apps = "apps",
     }
 }
 
@@ -166,8 +155,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let has = |case| usize::from(cases.contains(&case));
     let each = has(Case::Phases) * (phases.len() + 1) + has(Case::AfterIdle) * 2;
     let all = options.schedules().len() * options.orders * each;
-    let arguments = lab.worker("l2vpn");
-    let mut session = Session::new(&arguments, options.common.cpu, all, &mut *lab.observer);
+    let mut session = lab.session("l2vpn", &options.common, all);
     let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
     let mut courses = Vec::new();
     for schedule in options.schedules() {

@@ -29,12 +29,11 @@ use std::path::PathBuf;
 use bellows_config::Registry;
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::report::{BenchError, Measurement, Report, chosen};
-use crate::turns::{Match, Session};
+use crate::turns::Match;
 use crate::workers;
 use side::{Task, Work, figures, lay_out};
 use variants::{First, Variant, nodes};
@@ -129,31 +128,18 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("prefetch"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// What a case measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
-    Nodes,
-    Load,
-    Hot,
-    Verdict,
-    Live,
-}
-
-impl Case {
-    const ALL: [Case; 5] = [Case::Nodes, Case::Load, Case::Hot, Case::Verdict, Case::Live];
-
-    fn name(self) -> &'static str {
-        match self {
-            Case::Nodes => "nodes",
-            Case::Load => "load",
-            Case::Hot => "hot",
-            Case::Verdict => "verdict",
-            Case::Live => "live",
-        }
+named! {
+    /// What a case measures.
+    enum Case {
+        Nodes = "nodes",
+        Load = "load",
+        Hot = "hot",
+        Verdict = "verdict",
+        Live = "live",
     }
 }
 
@@ -219,8 +205,8 @@ impl Arguments {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     if options.picture.is_some() && !cases.contains(&Case::Nodes) {
         return Err(BenchError::Refused("--picture draws the case `nodes`, which --case leaves out".to_owned()));
@@ -231,7 +217,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         Case::Hot => hot::KINDS.len() * options.processes,
         _ => options.processes,
     };
-    let mut session = Session::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
+    let mut session = lab.session("prefetch", &options.common, groups.iter().map(processes).sum());
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
     let mut spots = Vec::new();
     for group in groups {
