@@ -98,7 +98,8 @@ NETWORK
 
 # A guest with options.
 start_guest() {
-    start_testpmd guest 0 "net_virtio_user0,path=$folder/socket,queues=1,queue_size=256,$1" io 64
+    start_testpmd guest "$driver_cpu" 128 "net_virtio_user0,path=$folder/socket,queues=1,queue_size=256,$1" \
+        --total-num-mbufs=16384 --port-topology=loop --forward-mode=io --auto-start --stats-period 1
 }
 
 case $bench in
@@ -160,11 +161,10 @@ NETWORK
         ip -n "$namespace" neighbour replace "192.0.2.$((3 - number))" lladdr "02:00:00:00:00:0$((3 - number))" dev eth0
         number=$((number + 1))
     done
-    ip netns exec "$server" iperf3 --server --one-off >"$folder/iperf.log" 2>&1 &
-    processes="$processes $!"
-    await $! ip netns exec "$server" sh -c 'ss -tln | grep -q :5201'
-    ip netns exec "$client" iperf3 --client 192.0.2.2 --set-mss "$size" --time "$seconds" --format k \
-        >"$folder/client.log" || { cat "$folder/client.log" >&2; exit 1; }
+    start server ip netns exec "$server" iperf3 --server --one-off
+    await "$started" ip netns exec "$server" sh -c 'ss -tln | grep -q :5201'
+    start client ip netns exec "$client" iperf3 --client 192.0.2.2 --set-mss "$size" --time "$seconds" --format k
+    wait "$started" || { cat "$folder/client.log" >&2; exit 1; }
     sed -n 's/.* \([0-9.]*\) Kbits.*receiver/rate \1e3/p' "$folder/client.log"
     ;;
 *) echo "there is no benchmark $bench" >&2; exit 2 ;;

@@ -31,7 +31,6 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("serve/hostile", "clients that are slow on purpose"),
     ("testkit/netns", "network namespaces"),
     ("virtio/combinations", "all combinations of a device's features"),
-    ("xtask/interfaces", "a measurement"),
 ];
 
 /// The options that make `cargo test` build the programs that are not left out, and few others.

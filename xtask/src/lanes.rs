@@ -24,11 +24,13 @@ const WAITING: &[(&str, &str)] = &[
 
 /// The programs that run alone, each with what others would disturb.
 const MEASURING: &[(&str, &str)] = &[
-    ("bellows/measure", "figures of all benchmarks, and verdicts about apps that wait for memory"),
+    (
+        "bellows/measure",
+        "figures of all benchmarks, verdicts about apps that wait for memory, and the rate of a generator of frames",
+    ),
     ("bellows/web", "the times of frames in a browser"),
     ("queue/queue", "the time that two workers take, beside that of one"),
     ("serve/hostile", "the time of an answer while another one waits"),
-    ("xtask/interfaces", "the rate of a generator of frames"),
 ];
 
 /// Longer than any test program takes on a slow and busy machine.

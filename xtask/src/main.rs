@@ -14,12 +14,9 @@ mod format;
 mod fresh;
 mod fuzz;
 mod guest_kernel;
-mod interfaces;
 mod lanes;
-mod measured;
 mod memcheck;
 mod netlab;
-mod options;
 mod package;
 mod peers;
 mod programs;
@@ -31,7 +28,6 @@ mod soak;
 mod tally;
 mod test;
 mod tools;
-mod vhost;
 mod workspace;
 mod wrap;
 
@@ -64,7 +60,7 @@ const TASKS: &[Task] = &[
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
     Task {
         name: "peers",
-        summary: "measures Bellows beside Snabb's loop, DPDK, libpcap or the kernel",
+        summary: "measures Bellows beside Snabb's loop, and filters and tables of others",
         run: peers::run,
     },
     Task {
@@ -122,11 +118,6 @@ Options:
                                       the cost of a look-up of a next hop, beside DPDK's tables and those of two crates
   peers filter [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a filter, beside libpcap's interpreter and DPDK's machine code
-  peers vhost [--brief] [--json | --markdown] [OPTIONS]
-                                      a vhost-user port beside DPDK's vhost back end, with the same DPDK driver
-  peers interfaces [--brief] [--json | --markdown] [OPTIONS]
-                                      forwarding between two interfaces, beside DPDK's drivers and the kernel's bridge
-                                      (as root)
   book                                make the book, with references of apps and commands
   package [--check] [--reproduce]     make the Debian package; install, run and remove it in a folder of its own; build
                                       it twice and compare
@@ -148,32 +139,6 @@ clone of the last commit and the captures in ../shared/captures, and runs the RE
 that vanish at the end. As root no test may be skipped; with --user, the tests must list all missing packages. --quick
 runs `test --quick`. --keep keeps the system. --suite is Debian's release (bookworm). The base system and the fetched
 packages stay in DIR: the first run takes two minutes more.
-
-`peers vhost` measures split and packed rings, with and without mergeable buffers and in-order, in all directions and at
-64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes for 64 bytes in short windows. Options:
-
-  --cells LIST        such as split,split+mergeable,packed+in-order,packed+mergeable+in-order
-  --directions LIST   of guest-to-host,host-to-guest,looped
-  --sizes LIST        bytes
-  --memory LIST       of plain,hugepages: the pages of the client's and DPDK's memory (hugepages)
-  --against PROGRAM   another build of bellows in place of DPDK's back end, to measure a change
-  --windows N         windows of each back end at a point (15)
-  --window MS         length of a window (300)
-  --vectorized        lets the driver use vector instructions
-  --client-cpu N, --cpu N   the processors of the client (0) and of the back ends (1)
-
-`peers interfaces` forwards between two veth pairs in network namespaces that vanish at the end, which takes an hour and
-a quarter; --brief takes less than two minutes for one round of short windows. Options:
-
-  --case LIST         of flood,paced,tcp,tcp-offloads: frames of 64 bytes as fast as the generator can, or at a fixed
-                      rate; one stream of iperf3 without offloads, and with them
-  --forwarders LIST   of bellows-af-xdp,dpdk-af-xdp,bellows-raw-socket,dpdk-af-packet,kernel-bridge,
-                      kernel-bridge-steered (to the forwarder's processor)
-  --against PROGRAM   another build of bellows in place of DPDK (of dpdk-* in --forwarders), to measure a change
-  --rounds N          windows of each forwarder in a case (9)
-  --seconds N         length of a window (30); of TCP at most 10
-  --rate N            frames a second of `paced` (200000)
-  --generator-cpu N, --cpu N   the processors of the generator (0) and of the forwarders (1)
 ";
 
 /// Why a task ended without success.

@@ -1,10 +1,10 @@
-//! `cargo xtask peers`: measures Bellows beside other programs, in one run on one machine.
+//! `cargo xtask peers`: builds other programs that take turns with Bellows in its benchmarks, and runs these.
 
 use std::process::Command;
 
+use crate::TaskError;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, target_dir};
-use crate::{TaskError, interfaces, vhost};
 
 pub const TOOLS: &[Tool] = &[Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" }];
 pub const FILTER_TOOLS: &[Tool] = &[tools::CC, tools::PKG_CONFIG, tools::LIBPCAP, tools::DPDK_LIBRARIES];
@@ -92,11 +92,11 @@ impl PeersOptions {
             Some("fib") => Comparison::Fib,
             Some(other) => {
                 return Err(TaskError::usage(format!(
-                    "peers: there is no comparison '{other}'; there are breathsim, filter, fib, vhost and interfaces"
+                    "peers: there is no comparison '{other}'; there are breathsim, filter and fib"
                 )));
             }
             None => {
-                return Err(TaskError::usage("peers needs a comparison: breathsim, filter, fib, vhost or interfaces"));
+                return Err(TaskError::usage("peers needs a comparison: breathsim, filter or fib"));
             }
         };
         let mut options = PeersOptions {
@@ -143,12 +143,6 @@ impl PeersOptions {
 
 /// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
-    if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "vhost") {
-        return vhost::run(words);
-    }
-    if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "interfaces") {
-        return interfaces::run(words);
-    }
     let options = PeersOptions::parse(words)?;
     if let Some(tool) = tools::provide(options.comparison.tools()).first() {
         return Err(TaskError::failed(format!("missing: {tool}; needed for {}", tool.purpose)));
@@ -251,7 +245,7 @@ mod tests {
         let filter = parse(&["filter", "--case", "host"]).ok().unwrap();
         assert_eq!((filter.comparison, filter.case.as_deref()), (Comparison::Filter, Some("host")));
         for (words, why) in [
-            (&[] as &[&str], "breathsim, filter, fib, vhost or interfaces"),
+            (&[] as &[&str], "breathsim, filter or fib"),
             (&["bridge"], "no comparison 'bridge'"),
             (&["breathsim", "--fast"], "'--fast'"),
             (&["breathsim", "--case", "host"], "'--case'"),

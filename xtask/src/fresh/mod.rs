@@ -15,7 +15,7 @@ use bellows_testkit::page;
 
 use self::root::Root;
 use crate::tools::{self, Tool};
-use crate::{TaskError, guest_kernel, interfaces, package, peers, quickstart, vhost, workspace};
+use crate::{TaskError, guest_kernel, package, peers, quickstart, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
@@ -135,17 +135,8 @@ fn in_folder(folder: &Path, options: &FreshOptions) -> Result<(), TaskError> {
 
 /// Installs every package that a task may need, and checks that the expected programs came with them.
 fn check_packages(root: &Root) -> Result<(), TaskError> {
-    let lists = [
-        tools::FOR_TESTS,
-        tools::PEERS,
-        peers::TOOLS,
-        peers::FIB_TOOLS,
-        peers::FILTER_TOOLS,
-        vhost::TOOLS,
-        interfaces::TOOLS,
-        quickstart::TOOLS,
-        TOOLS,
-    ];
+    let lists =
+        [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, peers::FIB_TOOLS, peers::FILTER_TOOLS, quickstart::TOOLS, TOOLS];
     let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
     let missing = wanted.iter().filter(|tool| !root.has(tool));
     let packages: BTreeSet<&str> = missing.map(|tool| tool.package).collect();

@@ -227,7 +227,7 @@ impl Configure for AfXdp {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {
-        BenchSetup::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
+        BenchSetup::Unmeasured("it needs a network interface; use bench/campaigns/interfaces.toml, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

@@ -156,7 +156,7 @@ impl Configure for RawSocket {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {
-        BenchSetup::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
+        BenchSetup::Unmeasured("it needs a network interface; use bench/campaigns/interfaces.toml, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

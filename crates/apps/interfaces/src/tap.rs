@@ -143,7 +143,7 @@ impl Configure for Tap {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {
-        BenchSetup::Unmeasured("it makes an interface of the host; use `cargo xtask peers interfaces`, not `bellows bench`")
+        BenchSetup::Unmeasured("it makes an interface of the host; use bench/campaigns/interfaces.toml, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

@@ -9,11 +9,15 @@ use bellows_engine::Schedule;
 use bellows_sys::cpu;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
+use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Report};
+use crate::turns::{Series, MatchSession};
+use crate::workers::ProcessError;
 
 /// A benchmark with its options.
 pub trait Benchmark {
@@ -65,6 +69,37 @@ impl<'a> Lab<'a> {
     {
         self.worker.iter().copied().chain([name]).collect()
     }
+
+    /// The answers of workers of a benchmark: each task in `processes` fresh processes, all tasks once, then all once more,
+    /// and so on.
+    ///
+    /// # Errors
+    /// See [`ProcessError`].
+    pub(crate) fn answers<T: Serialize, A: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        tasks: &[T],
+        processes: usize,
+    ) -> Result<Answers<A>, ProcessError> {
+        let task = |task: usize, _| &tasks[task];
+        take_turns_with(&self.worker(name), tasks.len(), processes, task, self.observer)
+    }
+
+    /// A session of a benchmark whose processes take turns, with `all` processes in total.
+    pub(crate) fn session<'s>(&'s mut self, name: &'s str, common: &Common, all: usize) -> MatchSession<'s> {
+        MatchSession::new(self.worker(name), common.cpu, all, &mut *self.observer)
+    }
+
+    /// The same, with rows of one table as figures: `sides` in all groups together, each in this number of processes.
+    pub(crate) fn series<'s>(
+        &'s mut self,
+        name: &'s str,
+        common: &Common,
+        sides: usize,
+        processes: usize,
+    ) -> Series<'s> {
+        Series::new(name, processes, self.session(name, common, sides * processes))
+    }
 }
 
 /// A report, and a function that renders the part of it that has not been shown yet.
@@ -77,6 +112,11 @@ pub struct Finished {
 impl Finished {
     pub(crate) fn new(report: Report, rest: impl FnOnce(&Report) -> String + 'static) -> Finished {
         Finished { report, rest: Box::new(rest) }
+    }
+
+    /// A report whose rows have been shown.
+    pub(crate) fn after_rows(report: Report) -> Finished {
+        Finished::new(report, Report::text_after_rows)
     }
 
     /// The part of the text that has not been shown yet.
@@ -110,6 +150,13 @@ pub struct Common {
     /// Processor to measure on [default: last allowed]
     #[arg(long, value_name = "N", value_parser = cpu::parse)]
     pub cpu: Option<usize>,
+}
+
+impl Common {
+    /// The processor to measure on.
+    pub(crate) fn processor(&self) -> usize {
+        self.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default()
+    }
 }
 
 /// The conditions of a measurement.
@@ -158,6 +205,37 @@ pub(crate) fn packets(text: &str) -> Result<u64, String> {
     let number: f64 = text.replace(['_', ','], "").parse().map_err(|_| HOW)?;
     if (1.0..=1e12).contains(&number) { Ok(number as u64) } else { Err(HOW.to_owned()) }
 }
+
+/// Declares an enumeration whose variants have names on command lines and in reports: of cases, for example. It has a
+/// list of all, and is serialized by these names.
+macro_rules! named {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis enum $name:ident {
+            $($(#[$variant_attribute:meta])* $variant:ident = $text:literal,)*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        $visibility enum $name {
+            $($(#[$variant_attribute])* #[serde(rename = $text)] $variant,)*
+        }
+
+        impl $name {
+            /// All, in the order of reports.
+            $visibility const ALL: [$name; [$($text),*].len()] = [$($name::$variant,)*];
+
+            /// The name on command lines and in reports.
+            $visibility fn name(self) -> &'static str {
+                match self {
+                    $($name::$variant => $text,)*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use named;
 
 /// Declares the modules of benchmarks and their command line from one list.
 ///

@@ -54,20 +54,8 @@ pub struct Answers<A> {
     pub interrupted: bool,
 }
 
-/// Runs each task in `processes` fresh processes: all tasks once, then all once more, and so on.
-///
-/// # Errors
-/// See [`ProcessError`].
-pub fn take_turns<T: Serialize, A: DeserializeOwned>(
-    arguments: &[&str],
-    tasks: &[T],
-    processes: usize,
-    observer: &mut dyn Observer,
-) -> Result<Answers<A>, ProcessError> {
-    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], observer)
-}
-
-/// [`take_turns`] with tasks that may differ between processes: `task` gets the numbers of the task and of the round.
+/// Runs a number of tasks in `processes` fresh processes each: all tasks once, then all once more, and so on. `task` gets
+/// the numbers of the task and of the round.
 ///
 /// # Errors
 /// See [`ProcessError`].

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::audience::Observer;
 use crate::machine::Machine;
-use crate::report::{Measurement, Overhead, Ratio, SessionInfo};
+use crate::report::{BenchError, Measurement, Overhead, Ratio, Report, SessionInfo, ReportTable};
 use crate::slices::Turn;
 use crate::timing::{median_or_nan, quieter_half};
 use crate::workers::{ProcessError, Reply, Worker};
@@ -169,7 +169,7 @@ fn order(sides: usize, round: usize) -> impl Iterator<Item = usize> {
 /// The comparisons of a benchmark, one after the other.
 pub(crate) struct MatchSession<'a> {
     /// The arguments that make this program a worker.
-    arguments: &'a [&'a str],
+    arguments: Vec<&'a str>,
     /// The processor to measure on.
     cpu: Option<usize>,
     observer: &'a mut dyn Observer,
@@ -194,7 +194,7 @@ pub(crate) struct Peer {
 impl<'a> MatchSession<'a> {
     /// A session with `all` processes in total.
     pub(crate) fn new(
-        arguments: &'a [&'a str],
+        arguments: Vec<&'a str>,
         cpu: Option<usize>,
         all: usize,
         observer: &'a mut dyn Observer,
@@ -230,7 +230,7 @@ impl<'a> MatchSession<'a> {
     }
 
     /// Runs `processes` matches of fresh processes. `plan` gets the match's number, and returns the tasks of its sides and
-    /// its stages, as many in each match. Returns the finished matches as [`Session::matches`] does.
+    /// its stages, as many in each match. Returns the finished matches as [`MatchSession::matches`] does.
     ///
     /// # Errors
     /// See [`ProcessError`].
@@ -290,7 +290,7 @@ impl<'a> MatchSession<'a> {
         // The order of starting affects the placement of memory, so it rotates.
         for index in order(count, number) {
             workers[index] = Some(match tasks.get(index) {
-                Some(task) => Worker::start(self.arguments, task)?,
+                Some(task) => Worker::start(&self.arguments, task)?,
                 None => {
                     let Peer { program, arguments } = &peers[index - tasks.len()];
                     Worker::run(Command::new(program).args(arguments), &())?
@@ -327,6 +327,58 @@ impl<'a> MatchSession<'a> {
             }
         }
         Ok(Some(Match::of(sides, stages.len())))
+    }
+}
+
+/// Groups of processes that take turns, one group after the other. The figures of each are rows of one table, which are
+/// shown as soon as they are known.
+pub(crate) struct Series<'a> {
+    /// The name of the benchmark in the report.
+    pub(crate) bench: &'a str,
+    session: MatchSession<'a>,
+    /// Matches of a group.
+    processes: usize,
+    table: ReportTable,
+    results: Vec<Measurement>,
+}
+
+impl<'a> Series<'a> {
+    pub(crate) fn new(bench: &'a str, processes: usize, session: MatchSession<'a>) -> Series<'a> {
+        Series { bench, session, processes, table: ReportTable::default(), results: Vec::new() }
+    }
+
+    /// Runs the matches of a group, as [`MatchSession::matches`] does, and shows the figures that `summarise` finds in them.
+    ///
+    /// # Errors
+    /// See [`ProcessError`].
+    pub(crate) fn group<T: Serialize>(
+        &mut self,
+        turns: &[usize],
+        peers: &[Peer],
+        tasks: impl Fn(usize) -> Vec<T>,
+        summarise: impl FnOnce(&[Match]) -> Vec<Measurement>,
+    ) -> Result<Vec<Match>, ProcessError> {
+        let matches = self.session.matches(self.processes, turns, peers, tasks)?;
+        let found = summarise(&matches);
+        self.session.show(&self.table.part(self.bench, self.session.machine(), self.processes, &found));
+        self.results.extend(found);
+        Ok(matches)
+    }
+
+    /// The report of all figures.
+    pub(crate) fn report(self) -> Report {
+        Report::of_turns(self.bench, self.session.info(), self.processes, self.results)
+    }
+
+    /// The report, which notes why sides were refused.
+    ///
+    /// # Errors
+    /// When there is no figure, because all sides were refused or the benchmark was interrupted.
+    pub(crate) fn report_without(self, mut refused: Vec<String>) -> Result<Report, BenchError> {
+        if self.results.is_empty() {
+            return Err(refused.pop().map_or(ProcessError::Interrupted.into(), BenchError::Refused));
+        }
+        Ok(Report { notes: refused, ..self.report() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Hugepages for a test or a measurement, returned when it is over.
+//! Hugepages for a test, returned when it is over.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard};

@@ -1,5 +1,4 @@
-//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back
-//! end to compare with.
+//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -17,8 +16,6 @@ const UNKNOWN: &str = "Command not found";
 /// The options for starting a testpmd.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program that wraps it, with arguments, if any.
-    pub wrapper: Vec<String>,
     /// The processors for its threads, in the syntax of `taskset`.
     pub cpus: String,
     /// Whether its memory is hugepages; otherwise it is a plain memory file.
@@ -35,7 +32,7 @@ pub struct Launch {
 
 impl Launch {
     /// Its command line.
-    pub fn words(&self) -> Vec<String> {
+    fn words(&self) -> Vec<String> {
         // Two threads: one at the prompt, one that forwards.
         let mut words = vec!["--lcores".to_owned(), format!("(0,1)@({})", self.cpus)];
         let memory: &[&str] = match self.hugepages {
@@ -54,21 +51,12 @@ impl Launch {
 
     /// Starts it, and waits until it accepts commands: a port that listens must find its peer by then.
     pub fn start(&self) -> Result<Testpmd, String> {
-        let mut testpmd = self.spawn()?;
-        testpmd.ready()?;
-        Ok(testpmd)
-    }
-
-    /// Starts it without waiting.
-    pub fn spawn(&self) -> Result<Testpmd, String> {
         let describe = |error: std::io::Error| format!("cannot run dpdk-testpmd: {error}");
         let (output, for_stdout) = std::io::pipe().map_err(describe)?;
         let for_stderr = for_stdout.try_clone().map_err(describe)?;
         // Standard input must stay open. `stdbuf -oL` makes it write each line at once, not whole blocks.
-        let words = self.wrapper.iter().cloned().chain(["stdbuf", "-oL", "dpdk-testpmd"].map(String::from));
-        let words: Vec<String> = words.chain(self.words()).collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
+        let mut command = Command::new("stdbuf");
+        command.args(["-oL", "dpdk-testpmd"]).args(self.words());
         let mut child =
             command.stdin(Stdio::piped()).stdout(for_stdout).stderr(for_stderr).spawn().map_err(describe)?;
         // A write end in the command would keep the pipe open after the child's end.
@@ -77,7 +65,9 @@ impl Launch {
         let said = Arc::new(Said::default());
         let listener = said.clone();
         thread::spawn(move || listener.listen(output));
-        Ok(Testpmd { child, prompt, said, read: 0, commands: 0 })
+        let mut testpmd = Testpmd { child, prompt, said, read: 0, commands: 0 };
+        testpmd.command("")?;
+        Ok(testpmd)
     }
 }
 
@@ -145,16 +135,6 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Waits until it accepts commands.
-    pub fn ready(&mut self) -> Result<(), String> {
-        self.command("").map(drop)
-    }
-
-    /// The number of its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Sends a command, waits until it is done and returns the output meanwhile.
     pub fn command(&mut self, command: &str) -> Result<String, String> {
         let from = self.read;
@@ -188,18 +168,13 @@ impl Testpmd {
         Ok(Forwarded::read(&self.command("show fwd stats all")?))
     }
 
-    /// All its output.
-    pub fn said(&self) -> String {
-        self.said.lock().text.clone()
-    }
-
     /// Ends it cleanly, so that the captures that it writes are complete.
     pub fn quit(mut self) -> Result<String, String> {
         let told = writeln!(self.prompt, "quit").and_then(|()| self.prompt.flush());
         told.map_err(|error| format!("cannot write to dpdk-testpmd: {error}"))?;
         self.said.wait(self.read, "Bye...", PATIENCE)?;
         let _ = self.child.wait();
-        Ok(self.said())
+        Ok(self.said.lock().text.clone())
     }
 
     /// Kills it, like a crash.
@@ -224,8 +199,6 @@ impl Drop for Testpmd {
 pub struct Forwarded {
     /// For each port with traffic: its number, packets received, sent, and dropped because a ring was full.
     pub ports: Vec<(usize, u64, u64, u64)>,
-    /// Clocks of iterations that moved packets, and these packets, if it counts them.
-    pub cycles: Option<(u64, u64)>,
 }
 
 impl Forwarded {
@@ -248,13 +221,6 @@ impl Forwarded {
                 port.1 = number("RX-packets:").unwrap_or(port.1);
                 port.2 = number("TX-packets:").unwrap_or(port.2);
                 port.3 = number("TX-dropped:").unwrap_or(port.3);
-            }
-            if let Some(rest) = line.trim().strip_prefix("CPU cycles/packet=") {
-                let number = |before: &str| {
-                    let digits = &rest[rest.find(before)? + before.len()..];
-                    digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
-                };
-                forwarded.cycles = number("total cycles=").zip(number("packets="));
             }
         }
         forwarded
@@ -338,12 +304,9 @@ mod tests {
   RX-packets: 15             RX-dropped: 0             RX-total: 15
   TX-packets: 56320585       TX-dropped: 19755936      TX-total: 76076521
   ++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++
-
-  CPU cycles/packet=86.68 (total cycles=4881566279 / total rxonly packets=56320320) at 2600 MHz Clock
 ";
         let forwarded = Forwarded::read(text);
         assert_eq!(forwarded.ports, [(0, 7, 56_320_576, 19_755_936), (12, 8, 9, 0)]);
-        assert_eq!(forwarded.cycles, Some((4_881_566_279, 56_320_320)));
         assert_eq!((forwarded.port(12), forwarded.port(3)), ((8, 9, 0), (0, 0, 0)));
         assert_eq!(Forwarded::read("testpmd> "), Forwarded::default());
     }

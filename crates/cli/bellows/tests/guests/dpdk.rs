@@ -77,7 +77,6 @@ fn launch(devices: Vec<String>) -> Launch {
     let processors = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = processors.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
     Launch {
-        wrapper: Vec::new(),
         cpus: list.trim().to_owned(),
         hugepages: false,
         megabytes: 256,

@@ -3,6 +3,7 @@
 mod advice;
 mod bench;
 mod breathsim;
+mod campaigns;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -22,9 +22,8 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::processes::{Answers, take_turns};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, lower_quartile, median_or_nan};
@@ -122,34 +121,21 @@ impl FromStr for Size {
     }
 }
 
-/// The level of the memory hierarchy that sources and destinations are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Where {
-    /// In the first-level cache.
-    L1,
-    /// In the second-level cache.
-    L2,
-    /// In the third-level cache.
-    L3,
-    /// Evicted from all caches.
-    Cold,
+named! {
+    /// The level of the memory hierarchy that sources and destinations are in.
+    pub enum Where {
+        /// In the first-level cache.
+        L1 = "l1",
+        /// In the second-level cache.
+        L2 = "l2",
+        /// In the third-level cache.
+        L3 = "l3",
+        /// Evicted from all caches.
+        Cold = "cold",
+    }
 }
 
 impl Where {
-    /// All levels, nearest first.
-    pub const ALL: [Where; 4] = [Where::L1, Where::L2, Where::L3, Where::Cold];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Where::L1 => "l1",
-            Where::L2 => "l2",
-            Where::L3 => "l3",
-            Where::Cold => "cold",
-        }
-    }
-
     fn resident(self) -> Resident {
         match self {
             Where::L1 => Resident::L1,
@@ -174,26 +160,17 @@ impl FromStr for Where {
     }
 }
 
-/// When a blitter copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum BlitCase {
-    /// The blitter decides for each copy.
-    Copy,
-    /// All copies wait for the barrier.
-    Deferred,
+named! {
+    /// When a blitter copies.
+    enum BlitCase {
+        /// The blitter decides for each copy.
+        Copy = "copy",
+        /// All copies wait for the barrier.
+        Deferred = "deferred",
+    }
 }
 
 impl BlitCase {
-    const ALL: [BlitCase; 2] = [BlitCase::Copy, BlitCase::Deferred];
-
-    fn name(self) -> &'static str {
-        match self {
-            BlitCase::Copy => "copy",
-            BlitCase::Deferred => "deferred",
-        }
-    }
-
     fn blitter(self) -> Blitter {
         match self {
             BlitCase::Copy => Blitter::new(),
@@ -245,7 +222,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("blit"), lab.observer).map(|report| Finished::new(report, text))
+        run(self, lab).map(|report| Finished::new(report, text))
     }
 }
 
@@ -275,8 +252,8 @@ struct BlitAnswer {
     figures: Vec<BlitFigure>,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`measure`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(BlitCase::ALL, BlitCase::name, &options.figures.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
@@ -291,7 +268,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         }
     }
     let Answers { answers, machine, interrupted }: Answers<BlitAnswer> =
-        take_turns(arguments, &tasks, options.figures.processes, observer)?;
+        lab.answers("blit", &tasks, options.figures.processes)?;
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
     let mut report = Report::new("blit", machine, options.figures.processes, results);
     report.notes = notes;

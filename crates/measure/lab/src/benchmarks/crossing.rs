@@ -25,9 +25,8 @@ use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::processes::{Answers, take_turns};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
@@ -51,28 +50,17 @@ const RARE_NS: u64 = 2_000_000;
 /// The sleep of a sender between two looks at the clock: that of an engine whose app has no descriptor.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum CrossingCase {
-    Throughput,
-    Latency,
-    WakeUp,
-    WakeUpSender,
+named! {
+    /// The cases.
+    enum CrossingCase {
+        Throughput = "throughput",
+        Latency = "latency",
+        WakeUp = "wake-up",
+        WakeUpSender = "wake-up-sender",
+    }
 }
 
 impl CrossingCase {
-    const ALL: [CrossingCase; 4] = [CrossingCase::Throughput, CrossingCase::Latency, CrossingCase::WakeUp, CrossingCase::WakeUpSender];
-
-    fn name(self) -> &'static str {
-        match self {
-            CrossingCase::Throughput => "throughput",
-            CrossingCase::Latency => "latency",
-            CrossingCase::WakeUp => "wake-up",
-            CrossingCase::WakeUpSender => "wake-up-sender",
-        }
-    }
-
     fn unit(self) -> &'static str {
         match self {
             CrossingCase::Throughput => "Mpps",
@@ -109,8 +97,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("crossing"), lab.observer)
-            .map(|report| Finished::new(report, |report| report.text_beside("crossing", "ring")))
+        run(self, lab).map(|report| Finished::new(report, |report| report.text_beside("crossing", "ring")))
     }
 }
 
@@ -130,11 +117,11 @@ struct CrossingFigure {
     ratio: f64,
 }
 
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(CrossingCase::ALL, CrossingCase::name, &options.figures.case)?;
     let tasks = [CrossingTask { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Vec<CrossingFigure>> =
-        take_turns(arguments, &tasks, options.figures.processes, observer)?;
+        lab.answers("crossing", &tasks, options.figures.processes)?;
     let figures: Vec<CrossingFigure> = answers.into_iter().flatten().flatten().collect();
     let row = |case: &CrossingCase| {
         let of_case: Vec<&CrossingFigure> = figures.iter().filter(|figure| figure.case == *case).collect();

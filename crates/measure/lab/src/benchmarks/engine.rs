@@ -19,14 +19,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{Folder, configured, linked, production};
-use crate::report::{BenchError, Measurement, Ratio, Report, ReportTable, chosen};
+use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, MatchSession, beside_bare_loop};
+use crate::turns::{Match, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
 /// Length of the packets.
@@ -74,7 +73,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("engine"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
@@ -160,15 +159,15 @@ struct EngineTask {
     swapped: bool,
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(EngineCase::ALL, EngineCase::name, &options.figures.case)?;
     let captured = if cases.contains(&EngineCase::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured)?;
     let schedules = options.conditions.schedules();
-    let processes = cases.len() * schedules.len() * options.figures.processes;
-    let mut session = MatchSession::new(arguments, options.common.cpu, processes, observer);
-    let (mut table, mut results, mut notes) = (ReportTable::default(), Vec::new(), Vec::new());
+    let sides = cases.len() * schedules.len();
+    let mut series = lab.series("engine", &options.common, sides, options.figures.processes);
+    let mut notes = Vec::new();
     for &case in &cases {
         let tasks = |number: usize| {
             let of = |&schedule| {
@@ -177,16 +176,13 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             };
             schedules.iter().map(of).collect()
         };
-        let matches = session.matches(options.figures.processes, &[case.turns(options)], &[], tasks)?;
-        let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, &matches);
-        let found: Vec<Measurement> = schedules.iter().enumerate().filter_map(summed_up).collect();
-        session.show(&table.part("engine", session.machine(), options.figures.processes, &found));
-        results.extend(found);
+        let matches = series.group(&[case.turns(options)], &[], tasks, |matches| {
+            let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, matches);
+            schedules.iter().enumerate().filter_map(summed_up).collect()
+        })?;
         notes.extend(other_schedules(case, options, &matches));
     }
-    let mut report = Report::of_turns("engine", session.info(), options.figures.processes, results);
-    report.notes = notes;
-    Ok(report)
+    Ok(Report { notes, ..series.report() })
 }
 
 fn summarise(

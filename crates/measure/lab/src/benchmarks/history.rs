@@ -25,15 +25,14 @@ use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked};
-use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
+use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Turn, sliced};
 use crate::targets::conclusion_within;
 use crate::timing::median_or_nan;
-use crate::turns::{Match, MatchSession};
+use crate::turns::Match;
 use crate::workers::{self, Side, fail, settle};
 
 /// Packets per breath.
@@ -107,7 +106,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("history"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
@@ -215,25 +214,21 @@ fn tenths(clocks: f64) -> Value {
     json!((clocks * 10.0).round() / 10.0)
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = if options.control.is_some() {
         vec![HistoryCase::Control]
     } else {
         chosen(HistoryCase::ALL, HistoryCase::name, &options.figures.case)?
     };
     let comparisons = comparisons(options, &cases);
-    let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut session = MatchSession::new(arguments, options.common.cpu, processes * options.figures.processes, observer);
-    let (mut table, mut results) = (ReportTable::default(), Vec::new());
+    let sides = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
+    let mut series = lab.series("history", &options.common, sides, options.figures.processes);
     for comparison in &comparisons {
-        let turns = comparison.turns(options);
-        let matches = session.matches(options.figures.processes, &turns, &[], |_| comparison.tasks(options))?;
-        let found = comparison.results(options, &matches);
-        session.show(&table.part("history", session.machine(), options.figures.processes, &found));
-        results.extend(found);
+        let tasks = |_| comparison.tasks(options);
+        series.group(&comparison.turns(options), &[], tasks, |matches| comparison.results(options, matches))?;
     }
-    let mut report = Report::of_turns("history", session.info(), options.figures.processes, results);
+    let mut report = series.report();
     report.notes = vec![conclusion_within(&report.results, BOUNDS, named)];
     Ok(report)
 }

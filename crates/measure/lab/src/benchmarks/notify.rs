@@ -30,9 +30,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::processes::{Answers, take_turns};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
 use crate::timing::median_or_nan;
@@ -49,44 +48,29 @@ const SMALL_PAGES: usize = 4_096;
 const SLICE: usize = 64;
 const HUGE_PAGES: usize = 8;
 
-/// The cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum NotifyCase {
-    /// A bare `write(2)`.
-    Write,
-    /// `poll(2)` for room, then `write(2)`.
-    PollWrite,
-    /// The device's method, through io_uring.
-    Direct,
-    /// The device's method without io_uring: a helper thread writes.
-    Helper,
-    /// The first store to a page of 4 KiB.
-    #[serde(rename = "fault-4k")]
-    Fault4k,
-    /// The first store to a page of 2 MiB.
-    #[serde(rename = "fault-2m")]
-    Fault2m,
+named! {
+    /// The cases.
+    enum NotifyCase {
+        /// A bare `write(2)`.
+        Write = "write",
+        /// `poll(2)` for room, then `write(2)`.
+        PollWrite = "poll-write",
+        /// The device's method, through io_uring.
+        Direct = "direct",
+        /// The device's method without io_uring: a helper thread writes.
+        Helper = "helper",
+        /// The first store to a page of 4 KiB.
+        Fault4k = "fault-4k",
+        /// The first store to a page of 2 MiB.
+        Fault2m = "fault-2m",
+    }
 }
 
 impl NotifyCase {
-    const ALL: [NotifyCase; 6] = [NotifyCase::Write, NotifyCase::PollWrite, NotifyCase::Direct, NotifyCase::Helper, NotifyCase::Fault4k, NotifyCase::Fault2m];
-
     /// The cases that notify.
     const NOTIFY: [NotifyCase; 4] = [NotifyCase::Write, NotifyCase::PollWrite, NotifyCase::Direct, NotifyCase::Helper];
     /// The cases that touch memory.
     const FAULTS: [NotifyCase; 2] = [NotifyCase::Fault4k, NotifyCase::Fault2m];
-
-    fn name(self) -> &'static str {
-        match self {
-            NotifyCase::Write => "write",
-            NotifyCase::PollWrite => "poll-write",
-            NotifyCase::Direct => "direct",
-            NotifyCase::Helper => "helper",
-            NotifyCase::Fault4k => "fault-4k",
-            NotifyCase::Fault2m => "fault-2m",
-        }
-    }
 
     /// The unit of the figure.
     fn unit(self) -> &'static str {
@@ -158,7 +142,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("notify"), lab.observer).map(|report| Finished::new(report, text))
+        run(self, lab).map(|report| Finished::new(report, text))
     }
 }
 
@@ -194,12 +178,12 @@ impl NotifyAnswer {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`measure`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(NotifyCase::ALL, NotifyCase::name, &options.figures.case)?;
     let tasks = [NotifyTask { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<NotifyAnswer> =
-        take_turns(arguments, &tasks, options.figures.processes, observer)?;
+        lab.answers("notify", &tasks, options.figures.processes)?;
     let answers = answers.concat();
     let mut report = Report::new("notify", machine, options.figures.processes, results(&cases, &answers));
     report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();

@@ -17,11 +17,10 @@ use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{Text, loaded};
-use crate::processes::{Answers, take_turns};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
@@ -64,7 +63,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("reload"), lab.observer).map(|report| Finished::new(report, Report::text))
+        run(self, lab).map(|report| Finished::new(report, Report::text))
     }
 }
 
@@ -112,8 +111,8 @@ struct PacketCounts {
     left: u64,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`measure`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let most = lines(options.apps) + 1;
     if options.workers > most {
         let Arguments { apps, workers, .. } = options;
@@ -125,7 +124,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let task = |&schedule: &Schedule| ReloadTask { schedule, options: options.clone() };
     let tasks: Vec<ReloadTask> = schedules.iter().map(task).collect();
     let Answers { answers, machine, interrupted }: Answers<ReloadAnswer> =
-        take_turns(arguments, &tasks, options.processes, observer)?;
+        lab.answers("reload", &tasks, options.processes)?;
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
     let mut notes = Vec::new();

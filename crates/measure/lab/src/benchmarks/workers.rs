@@ -39,7 +39,7 @@ use serde_json::json;
 
 use super::engine::Loop;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
 use crate::machine::Machine;
 use crate::networks::{Folder, configured, linked};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
@@ -64,28 +64,17 @@ const FIRST_PACKETS: Duration = Duration::from_secs(20);
 /// The name of the second worker.
 const OTHER: &str = "other";
 
-/// The cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum WorkersCase {
-    Chain,
-    Rss,
-    RssBoth,
-    Vhost,
+named! {
+    /// The cases.
+    enum WorkersCase {
+        Chain = "chain",
+        Rss = "rss",
+        RssBoth = "rss-both",
+        Vhost = "vhost",
+    }
 }
 
 impl WorkersCase {
-    const ALL: [WorkersCase; 4] = [WorkersCase::Chain, WorkersCase::Rss, WorkersCase::RssBoth, WorkersCase::Vhost];
-
-    fn name(self) -> &'static str {
-        match self {
-            WorkersCase::Chain => "chain",
-            WorkersCase::Rss => "rss",
-            WorkersCase::RssBoth => "rss-both",
-            WorkersCase::Vhost => "vhost",
-        }
-    }
-
     /// What two workers should carry, given what each process does: each packet of a chain passes both workers.
     fn reference(self, processes: &[f64]) -> f64 {
         let all: f64 = processes.iter().sum();
@@ -176,7 +165,7 @@ impl Set {
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(WorkersCase::ALL, WorkersCase::name, &options.figures.case)?;
     let all = cpu::allowed();
-    let one = options.common.cpu.or(all.last().copied()).unwrap_or_default();
+    let one = options.common.processor();
     let Some(other) = all.into_iter().find(|&cpu| cpu != one) else {
         return Err(BenchError::Refused(format!(
             "two workers take two processors, and only processor {one} may be used"

@@ -19,12 +19,11 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
 use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
-use crate::turns::{Match, Peer, MatchSession, beside_bare_loop};
+use crate::turns::{Match, Peer, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
 use pseudo::{Bare, MAX_APPS, Simulation};
 
@@ -157,7 +156,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("breathsim"), lab.observer)?;
+        let report = run(self, lab)?;
         Ok(Finished::new(report, text_after_tables))
     }
 }
@@ -356,8 +355,8 @@ struct Figure {
     of_the_start: Option<Ratio>,
 }
 
-/// Runs the experiment. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BreathsimError> {
+/// Runs the experiment. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BreathsimError> {
     let cells = options.cells()?;
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
     let networks: Vec<&[Cell]> =
@@ -369,7 +368,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         rows.into_iter().flat_map(|cell| options.model.iter().map(move |model| (cell, model))).collect()
     };
     let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
-    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
+    let mut session = lab.session("breathsim", &options.common, all);
     let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
     for cells in networks {
         let models = models(cells);

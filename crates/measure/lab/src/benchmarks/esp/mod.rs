@@ -10,10 +10,9 @@ use bellows_config::Registry;
 use bellows_esp::{Algorithm, Implementation};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
-use crate::turns::{Match, MatchSession};
+use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::turns::Match;
 use crate::workers;
 use side::{FIGURES, EspTask, lay_out};
 
@@ -43,27 +42,22 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("esp"), lab.observer)?;
-        Ok(Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let algorithms = chosen(Algorithm::ALL, Algorithm::name, &options.figures.case)?;
-    let processes = options.figures.processes;
     let groups: Vec<(Algorithm, usize)> =
         algorithms.into_iter().flat_map(|algorithm| LENGTHS.map(|length| (algorithm, length))).collect();
-    let mut session = MatchSession::new(arguments, options.common.cpu, groups.len() * processes, observer);
-    let (mut table, mut results) = (ReportTable::default(), Vec::new());
+    let mut series = lab.series("esp", &options.common, groups.len(), options.figures.processes);
     for (algorithm, length) in groups {
         let task = EspTask { algorithm: algorithm.name().to_owned(), length, cpu: options.common.cpu };
-        let matches = session.matches(processes, &[options.rounds], &[], |_| vec![task.clone()])?;
-        let found = measured(algorithm, length, &matches);
-        session.show(&table.part("esp", session.machine(), processes, &found));
-        results.extend(found);
+        let measured = |matches: &[Match]| measured(algorithm, length, matches);
+        series.group(&[options.rounds], &[], |_| vec![task.clone()], measured)?;
     }
-    Ok(Report::of_turns("esp", session.info(), processes, results))
+    Ok(series.report())
 }
 
 fn labels(algorithm: Algorithm, length: usize, what: &str) -> Vec<(&'static str, Value)> {

@@ -16,17 +16,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bellows_config::Registry;
-use bellows_sys::cpu;
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
 use crate::beside::Beside;
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Report, ReportTable, chosen};
+use crate::report::{BenchError, Report, chosen};
 use crate::targets::conclusions;
-use crate::turns::MatchSession;
-use crate::workers::{self, ProcessError};
+use crate::workers;
 use results::Sides;
 use routes::Prefixes;
 use side::{KeyFamily, ReaderLookUps, Structure, FibTask, FibWork, lay_out};
@@ -44,29 +41,18 @@ const CHANGES: usize = 20_000;
 /// Changes of one commit.
 const COMMITS: [usize; 2] = [1, 100];
 
-/// What a case measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FibCase {
-    Ipv4,
-    Ipv6,
-    Changes,
-    Replace,
-    Load,
+named! {
+    /// What a case measures.
+    enum FibCase {
+        Ipv4 = "ipv4",
+        Ipv6 = "ipv6",
+        Changes = "changes",
+        Replace = "replace",
+        Load = "load",
+    }
 }
 
 impl FibCase {
-    const ALL: [FibCase; 5] = [FibCase::Ipv4, FibCase::Ipv6, FibCase::Changes, FibCase::Replace, FibCase::Load];
-
-    fn name(self) -> &'static str {
-        match self {
-            FibCase::Ipv4 => "ipv4",
-            FibCase::Ipv6 => "ipv6",
-            FibCase::Changes => "changes",
-            FibCase::Replace => "replace",
-            FibCase::Load => "load",
-        }
-    }
-
     fn kind(self) -> Option<KeyFamily> {
         match self {
             FibCase::Ipv4 => Some(KeyFamily::Ipv4),
@@ -149,12 +135,12 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("fib"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let has_peers = !options.peer.is_empty();
     let cases = FibCase::ALL.into_iter().filter(|case| !has_peers || case.kind().is_some());
     let cases = chosen(cases, FibCase::name, &options.figures.case)?;
@@ -168,14 +154,14 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let programs = |case: FibCase| -> Vec<&OtherProgram> {
         options.peer.iter().filter(|peer| peer.name.ends_with('6') == (case == FibCase::Ipv6)).collect()
     };
-    let processes = options.figures.processes;
     let sides = |(case, _): &(FibCase, usize)| case.works(has_peers).len() + programs(*case).len();
-    let all = conditions.iter().map(sides).sum::<usize>() * processes;
+    let all = conditions.iter().map(sides).sum();
     let prefixes = side::prefixes(options.routes.as_ref(), options.divisor).map_err(BenchError::Refused)?;
-    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
-    let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
-    let bench = if has_peers { "peers fib" } else { "fib" };
-    let (mut table, mut results, mut refused) = (ReportTable::default(), Vec::new(), Vec::new());
+    let mut series = lab.series("fib", &options.common, all, options.figures.processes);
+    if has_peers {
+        series.bench = "peers fib";
+    }
+    let mut refused = Vec::new();
     for (case, next_hops) in conditions {
         let (works, programs) = (case.works(has_peers), programs(case));
         let folder = has_peers.then(|| Folder::new("fib")).transpose()?;
@@ -186,7 +172,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
                 _ => write_table::<u32>(&prefixes, next_hops as u32, &folder.0),
             };
             written.map_err(|error| BenchError::Folder(folder.0.clone(), error))?;
-            let further = [processor.to_string(), folder.0.display().to_string()];
+            let further = [options.common.processor().to_string(), folder.0.display().to_string()];
             peers.extend(programs.iter().map(|program| program.with(further.clone())));
         }
         let task = |&(work, _): &(FibWork, &str)| FibTask {
@@ -196,22 +182,21 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             divisor: options.divisor,
             cpu: options.common.cpu,
         };
-        let matches = session.matches(processes, &[options.rounds], &peers, |_| works.iter().map(task).collect())?;
         let names = works.iter().map(|(_, name)| *name).chain(programs.iter().map(|program| program.name.as_str()));
-        let sides = Sides { case, next_hops, matches: &matches, names: names.collect(), works: &works };
-        refused.extend(sides.refused());
-        let found = sides.results();
-        session.show(&table.part(bench, session.machine(), processes, &found));
-        results.extend(found);
+        let names: Vec<&str> = names.collect();
+        series.group(
+            &[options.rounds],
+            &peers,
+            |_| works.iter().map(task).collect(),
+            |matches| {
+                let sides = Sides { case, next_hops, matches, names, works: &works };
+                refused.extend(sides.refused());
+                sides.results()
+            },
+        )?;
     }
-    if results.is_empty() {
-        return Err(match refused.pop() {
-            Some(why) => BenchError::Refused(why),
-            None => ProcessError::Interrupted.into(),
-        });
-    }
-    let mut report = Report::of_turns(bench, session.info(), processes, results);
-    report.notes = refused.into_iter().chain(conclusions(&report.results)).collect();
+    let mut report = series.report_without(refused)?;
+    report.notes.extend(conclusions(&report.results));
     Ok(report)
 }
 

@@ -18,16 +18,14 @@ mod side;
 mod states;
 
 use bellows_config::Registry;
-use bellows_sys::cpu;
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
+use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::targets::conclusions;
-use crate::turns::{Match, MatchSession};
-use crate::workers::{self, ProcessError};
+use crate::turns::Match;
+use crate::workers;
 use filters::{Filter, Packets};
 use peers::{peer, write_packets};
 use results::Results;
@@ -131,46 +129,39 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("filter"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let names: Vec<&str> = options.peer.iter().map(|peer| peer.name.as_str()).collect();
     let cases = FilterCase::ALL.into_iter().filter(|case| names.is_empty() || case.is_for_peers());
     let cases = chosen(cases, FilterCase::name, &options.figures.case)?;
     let groups: Vec<FilterGroup> = cases.into_iter().flat_map(|case| groups(case, !names.is_empty())).collect();
-    let processes = options.figures.processes;
-    let all = groups.iter().map(|group| group.tasks.len() + names.len()).sum::<usize>() * processes;
-    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
-    // That of the workers.
-    let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
-    let bench = if names.is_empty() { "filter" } else { "peers filter" };
+    let sides = groups.iter().map(|group| group.tasks.len() + names.len()).sum();
+    let mut series = lab.series("filter", &options.common, sides, options.figures.processes);
+    if !names.is_empty() {
+        series.bench = "peers filter";
+    }
     let folder = (!names.is_empty()).then(|| Folder::new("filter")).transpose()?;
-    let (mut table, mut results, mut refused) = (ReportTable::default(), Vec::new(), Vec::new());
+    let mut refused = Vec::new();
     for group in &groups {
         let mut peers = Vec::new();
         if let (Some(folder), Some(filter)) = (&folder, group.case.filter()) {
             write_packets(filter, &folder.0).map_err(BenchError::Capture)?;
-            peers.extend(options.peer.iter().map(|program| peer(program, filter, &folder.0, processor)));
+            peers.extend(
+                options.peer.iter().map(|program| peer(program, filter, &folder.0, options.common.processor())),
+            );
         }
         let rounds = options.rounds.min(group.max_rounds);
         let task = |&work: &FilterWork| FilterTask { work, rounds, cpu: options.common.cpu };
-        let matches = session.matches(processes, &[rounds], &peers, |_| group.tasks.iter().map(task).collect())?;
+        let tasks = |_| group.tasks.iter().map(task).collect();
+        let matches = series.group(&[rounds], &peers, tasks, |matches| group.results(matches, &names))?;
         refused.extend(matches.first().into_iter().flat_map(|found| group.refused(found, &names)));
-        let found = group.results(&matches, &names);
-        session.show(&table.part(bench, session.machine(), processes, &found));
-        results.extend(found);
     }
-    if results.is_empty() {
-        return Err(match refused.pop() {
-            Some(why) => BenchError::Refused(why),
-            None => ProcessError::Interrupted.into(),
-        });
-    }
-    let mut report = Report::of_turns(bench, session.info(), processes, results);
-    report.notes = refused.into_iter().chain(conclusions(&report.results)).collect();
+    let mut report = series.report_without(refused)?;
+    report.notes.extend(conclusions(&report.results));
     Ok(report)
 }
 

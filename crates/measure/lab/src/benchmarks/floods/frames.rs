@@ -7,36 +7,37 @@ use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::ipv6::Ipv6Header;
 use bellows_wire::{IpPair, IpProtocol};
 use fastrand::Rng;
-use serde::{Deserialize, Serialize};
 
+use crate::bench::named;
 use crate::workers::fail;
 
-/// What a router is flooded with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Flood {
-    /// Packets whose time to live or hop limit runs out.
-    Time4,
-    Time6,
-    /// Packets to addresses without a route.
-    NoRoute4,
-    NoRoute6,
-    /// Packets that are too long for their link and must not be fragmented.
-    TooBig4,
-    TooBig6,
-    /// Packets to random addresses of a link, most of which nobody has.
-    Unresolved4,
-    Unresolved6,
-    /// Echo requests to the router.
-    Echo4,
-    Echo6,
-    /// ARP requests from random senders for the router's address.
-    ArpRequest,
-    /// ARP replies that nobody asked for.
-    ArpReply,
-    /// Neighbour solicitations from random senders for the router's address.
-    Solicitation,
-    /// Neighbour advertisements that nobody asked for.
-    Advertisement,
+named! {
+    /// What a router is flooded with.
+    pub(super) enum Flood {
+        /// Packets whose time to live or hop limit runs out.
+        Time4 = "time4",
+        Time6 = "time6",
+        /// Packets to addresses without a route.
+        NoRoute4 = "no-route4",
+        NoRoute6 = "no-route6",
+        /// Packets that are too long for their link and must not be fragmented.
+        TooBig4 = "too-big4",
+        TooBig6 = "too-big6",
+        /// Packets to random addresses of a link, most of which nobody has.
+        Unresolved4 = "unresolved4",
+        Unresolved6 = "unresolved6",
+        /// Echo requests to the router.
+        Echo4 = "echo4",
+        Echo6 = "echo6",
+        /// ARP requests from random senders for the router's address.
+        ArpRequest = "arp-request",
+        /// ARP replies that nobody asked for.
+        ArpReply = "arp-reply",
+        /// Neighbour solicitations from random senders for the router's address.
+        Solicitation = "nd-solicitation",
+        /// Neighbour advertisements that nobody asked for.
+        Advertisement = "nd-advertisement",
+    }
 }
 
 /// Addresses of the router on the link that floods come from.
@@ -81,42 +82,6 @@ const LONG: usize = 1_450;
 pub(super) const HOPS: u8 = 64;
 
 impl Flood {
-    pub(super) const ALL: [Flood; 14] = [
-        Flood::Time4,
-        Flood::Time6,
-        Flood::NoRoute4,
-        Flood::NoRoute6,
-        Flood::TooBig4,
-        Flood::TooBig6,
-        Flood::Unresolved4,
-        Flood::Unresolved6,
-        Flood::Echo4,
-        Flood::Echo6,
-        Flood::ArpRequest,
-        Flood::ArpReply,
-        Flood::Solicitation,
-        Flood::Advertisement,
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Flood::Time4 => "time4",
-            Flood::Time6 => "time6",
-            Flood::NoRoute4 => "no-route4",
-            Flood::NoRoute6 => "no-route6",
-            Flood::TooBig4 => "too-big4",
-            Flood::TooBig6 => "too-big6",
-            Flood::Unresolved4 => "unresolved4",
-            Flood::Unresolved6 => "unresolved6",
-            Flood::Echo4 => "echo4",
-            Flood::Echo6 => "echo6",
-            Flood::ArpRequest => "arp-request",
-            Flood::ArpReply => "arp-reply",
-            Flood::Solicitation => "nd-solicitation",
-            Flood::Advertisement => "nd-advertisement",
-        }
-    }
-
     /// Whether the packets that are forwarded beside it are those of IPv6.
     pub(super) fn is_v6(self) -> bool {
         match self {

@@ -9,10 +9,9 @@ mod side;
 use bellows_config::Registry;
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
-use crate::turns::{Match, MatchSession};
+use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::turns::Match;
 use crate::workers;
 use frames::Flood;
 use side::{FORWARDED, LOST, MIXED, FloodsTask, lay_out};
@@ -41,24 +40,19 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("floods"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let floods = chosen(Flood::ALL, Flood::name, &options.figures.case)?;
-    let processes = options.figures.processes;
-    let mut session = MatchSession::new(arguments, options.common.cpu, floods.len() * processes, observer);
-    let (mut table, mut results) = (ReportTable::default(), Vec::new());
+    let mut series = lab.series("floods", &options.common, floods.len(), options.figures.processes);
     for flood in floods {
         let task = FloodsTask { flood, cpu: options.common.cpu };
-        let matches = session.matches(processes, &[options.rounds], &[], |_| vec![task.clone()])?;
-        let found = figures(flood, &matches);
-        session.show(&table.part("floods", session.machine(), processes, &found));
-        results.extend(found);
+        series.group(&[options.rounds], &[], |_| vec![task.clone()], |matches| figures(flood, matches))?;
     }
-    Ok(Report::of_turns("floods", session.info(), processes, results))
+    Ok(series.report())
 }
 
 /// The figures of a flood.

@@ -28,12 +28,12 @@ use bellows_config::Registry;
 use bellows_engine::Schedule;
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole as whole_number};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, named, whole as whole_number};
 use crate::beside::Beside;
 use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, MatchSession, Stage};
+use crate::turns::{Match, Stage};
 use crate::workers;
 use side::{PhaseTask, L2vpnWork, lay_out};
 
@@ -91,27 +91,16 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum L2vpnCase {
-    Phases,
-    AfterIdle,
-    Apps,
-}
-
-impl L2vpnCase {
-    const ALL: [L2vpnCase; 3] = [L2vpnCase::Phases, L2vpnCase::AfterIdle, L2vpnCase::Apps];
-
-    fn name(self) -> &'static str {
-        match self {
-            L2vpnCase::Phases => "phases",
-            L2vpnCase::AfterIdle => "after-idle",
-            L2vpnCase::Apps => "apps",
-        }
+named! {
+    /// What is compared.
+    enum L2vpnCase {
+        Phases = "phases",
+        AfterIdle = "after-idle",
+        Apps = "apps",
     }
 }
 
@@ -166,8 +155,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let has = |case| usize::from(cases.contains(&case));
     let each = has(L2vpnCase::Phases) * (phases.len() + 1) + has(L2vpnCase::AfterIdle) * 2;
     let all = options.schedules().len() * options.orders * each;
-    let arguments = lab.worker("l2vpn");
-    let mut session = MatchSession::new(&arguments, options.common.cpu, all, &mut *lab.observer);
+    let mut session = lab.session("l2vpn", &options.common, all);
     let (mut table, mut results, mut notes) = (ReportTable::default(), Vec::new(), Vec::new());
     let mut courses = Vec::new();
     for schedule in options.schedules() {

@@ -11,7 +11,7 @@ use crate::bench::Lab;
 use crate::report::{BenchError, Measurement};
 use crate::targets::Target;
 use crate::timing::median_or_nan;
-use crate::turns::{Match, MatchSession};
+use crate::turns::Match;
 
 /// What the whole may cost, relative to the sum of its apps.
 const TARGET: Target = Target::AtMost(1.15);
@@ -41,8 +41,7 @@ pub(super) fn measure(options: &Arguments, phases: &[usize], lab: &mut Lab<'_>) 
     let groups: Vec<(usize, Vec<L2vpnWork>)> = groups.collect::<Result<_, String>>().map_err(BenchError::Failed)?;
     let matches = options.orders.min(MAX_MATCHES);
     let all = groups.iter().map(|(_, tasks)| tasks.len() * matches).sum();
-    let arguments = lab.worker("l2vpn");
-    let mut session = MatchSession::new(&arguments, options.common.cpu, all, &mut *lab.observer);
+    let mut session = lab.session("l2vpn", &options.common, all);
     let mut results = Vec::new();
     for (phase, tasks) in groups {
         let found = session.matches(matches, &[options.rounds], &[], |_| tasks.clone())?;

@@ -335,7 +335,7 @@ fn measure(task: NeighboursTask) -> NeighboursAnswer {
     let attackers = Attacker::chosen(&options).unwrap_or_else(|error| fail(&error));
     let corpora = ["vhost_messages", "vring"].map(|name| corpus(options.corpus.as_deref(), name));
     let all = cpu::allowed();
-    let engines = options.common.cpu.or(all.last().copied()).unwrap_or_default();
+    let engines = options.common.processor();
     let Some(others) = all.iter().copied().find(|&cpu| cpu != engines) else {
         fail(&format!("the guests need a second processor: only processor {engines}, the engine's, may be used"))
     };

@@ -29,12 +29,11 @@ use std::path::PathBuf;
 use bellows_config::Registry;
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::report::{BenchError, Measurement, Report, chosen};
-use crate::turns::{Match, MatchSession};
+use crate::turns::Match;
 use crate::workers;
 use side::{PrefetchTask, PrefetchWork, figures, lay_out};
 use variants::{First, Variant, nodes};
@@ -129,31 +128,18 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("prefetch"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
-/// What a case measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PrefetchCase {
-    Nodes,
-    Load,
-    Hot,
-    Verdict,
-    Live,
-}
-
-impl PrefetchCase {
-    const ALL: [PrefetchCase; 5] = [PrefetchCase::Nodes, PrefetchCase::Load, PrefetchCase::Hot, PrefetchCase::Verdict, PrefetchCase::Live];
-
-    fn name(self) -> &'static str {
-        match self {
-            PrefetchCase::Nodes => "nodes",
-            PrefetchCase::Load => "load",
-            PrefetchCase::Hot => "hot",
-            PrefetchCase::Verdict => "verdict",
-            PrefetchCase::Live => "live",
-        }
+named! {
+    /// What a case measures.
+    enum PrefetchCase {
+        Nodes = "nodes",
+        Load = "load",
+        Hot = "hot",
+        Verdict = "verdict",
+        Live = "live",
     }
 }
 
@@ -219,8 +205,8 @@ impl Arguments {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(PrefetchCase::ALL, PrefetchCase::name, &options.case)?;
     if options.picture.is_some() && !cases.contains(&PrefetchCase::Nodes) {
         return Err(BenchError::Refused("--picture draws the case `nodes`, which --case leaves out".to_owned()));
@@ -231,7 +217,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         PrefetchCase::Hot => hot::KINDS.len() * options.processes,
         _ => options.processes,
     };
-    let mut session = MatchSession::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
+    let mut session = lab.session("prefetch", &options.common, groups.iter().map(processes).sum());
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
     let mut spots = Vec::new();
     for group in groups {

@@ -15,10 +15,9 @@ use bellows_config::Registry;
 use serde_json::{Value, json};
 
 use super::fib::routes::Prefixes;
-use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
-use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
-use crate::turns::{Match, MatchSession};
+use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::turns::Match;
 use crate::workers;
 use side::{FLOOR, NAIVE, NODES, SUM, RouterTask, lay_out};
 use traffic::{Family, Traffic};
@@ -56,7 +55,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("router"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, lab).map(Finished::after_rows)
     }
 }
 
@@ -113,19 +112,17 @@ impl RouterCase {
 const ROUTES: [u32; 3] = [1, 131_072, 393_216];
 const IN_FLIGHT: [usize; 2] = [256, 32_768];
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(RouterCase::ALL, RouterCase::name, &options.figures.case)?;
     let mut groups: Vec<(RouterCase, Traffic)> = Vec::new();
     for case in cases {
         let traffic = case.traffic(|| side::prefixes(options.routes.as_deref())).map_err(BenchError::Refused)?;
         groups.extend(traffic.into_iter().map(|traffic| (case, traffic)));
     }
-    let processes = options.figures.processes;
     let sides = |case| if matches!(case, RouterCase::Checksum | RouterCase::LookAhead) { 2 } else { 1 };
-    let all = groups.iter().map(|(case, _)| sides(*case)).sum::<usize>() * processes;
-    let mut session = MatchSession::new(arguments, options.common.cpu, all, observer);
-    let (mut table, mut results) = (ReportTable::default(), Vec::new());
+    let all = groups.iter().map(|(case, _)| sides(*case)).sum();
+    let mut series = lab.series("router", &options.common, all, options.figures.processes);
     for (case, traffic) in groups {
         let task = |prefetch, verifies| RouterTask {
             traffic,
@@ -140,15 +137,12 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             RouterCase::Checksum => vec![task(None, true), task(None, false)],
             RouterCase::LookAhead => vec![task(None, true), task(Some(0), true)],
         };
-        let matches = session.matches(processes, &[options.rounds], &[], tasks)?;
-        let found = match case {
-            RouterCase::Route(_) | RouterCase::Internet(_) => routed(case, traffic, options.floor, &matches),
-            RouterCase::Checksum | RouterCase::LookAhead => other_input(case, traffic, &matches),
-        };
-        session.show(&table.part("router", session.machine(), processes, &found));
-        results.extend(found);
+        series.group(&[options.rounds], &[], tasks, |matches| match case {
+            RouterCase::Route(_) | RouterCase::Internet(_) => routed(case, traffic, options.floor, matches),
+            RouterCase::Checksum | RouterCase::LookAhead => other_input(case, traffic, matches),
+        })?;
     }
-    Ok(Report::of_turns("router", session.info(), processes, results))
+    Ok(series.report())
 }
 
 fn labels(traffic: Traffic, node: &str) -> Vec<(&'static str, Value)> {

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named};
 use crate::networks::{Folder, Text};
 use crate::processes::{Answers, take_turns_by};
 use crate::report::{BenchError, Measurement, Report, chosen};
@@ -94,24 +94,15 @@ impl Benchmark for Arguments {
     }
 }
 
-/// The networks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ScrapeCase {
-    Small,
-    Chain,
+named! {
+    /// The networks.
+    enum ScrapeCase {
+        Small = "small",
+        Chain = "chain",
+    }
 }
 
 impl ScrapeCase {
-    const ALL: [ScrapeCase; 2] = [ScrapeCase::Small, ScrapeCase::Chain];
-
-    fn name(self) -> &'static str {
-        match self {
-            ScrapeCase::Small => "small",
-            ScrapeCase::Chain => "chain",
-        }
-    }
-
     /// The number of apps.
     fn apps(self) -> usize {
         match self {
@@ -153,7 +144,7 @@ enum ScrapeTask {
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(ScrapeCase::ALL, ScrapeCase::name, &options.figures.case)?;
     let all = cpu::allowed();
-    let engine = options.common.cpu.or(all.last().copied()).unwrap_or_default();
+    let engine = options.common.processor();
     let Some(other) = all.into_iter().find(|&cpu| cpu != engine) else {
         return Err(BenchError::Refused(format!(
             "a scraper must not run on the engine's processor, and only processor {engine} may be used: allow a second \

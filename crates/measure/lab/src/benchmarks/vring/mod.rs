@@ -36,12 +36,11 @@ use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{lower_quartile, median_or_nan};
-use crate::turns::{Match, MatchSession, beside_bare_loop};
+use crate::turns::{Match, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
 use bare::BareRing;
@@ -146,34 +145,23 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("vring"), lab.observer).map(|report| Finished::new(report, text_after_rows))
+        run(self, lab).map(|report| Finished::new(report, text_after_rows))
     }
 }
 
-/// How a ring copies packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Copies {
-    /// By a blitter, as usual.
-    Blitter,
-    /// By one call of the C library's `memcpy` per packet.
-    Memcpy,
-    /// No copies.
-    None,
+named! {
+    /// How a ring copies packets.
+    pub enum Copies {
+        /// By a blitter, as usual.
+        Blitter = "blitter",
+        /// By one call of the C library's `memcpy` per packet.
+        Memcpy = "memcpy",
+        /// No copies.
+        None = "none",
+    }
 }
 
 impl Copies {
-    const ALL: [Copies; 3] = [Copies::Blitter, Copies::Memcpy, Copies::None];
-
-    /// The name on command lines and in labels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Copies::Blitter => "blitter",
-            Copies::Memcpy => "memcpy",
-            Copies::None => "none",
-        }
-    }
-
     fn how(self) -> How {
         match self {
             Copies::Blitter => How::Blitter,
@@ -192,52 +180,25 @@ impl std::str::FromStr for Copies {
     }
 }
 
-/// The cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum VringCase {
-    Rx,
-    Tx,
-    OtherSizes,
-    OtherChains,
-}
-
-impl VringCase {
-    const ALL: [VringCase; 4] = [VringCase::Rx, VringCase::Tx, VringCase::OtherSizes, VringCase::OtherChains];
-
-    fn name(self) -> &'static str {
-        match self {
-            VringCase::Rx => "rx",
-            VringCase::Tx => "tx",
-            VringCase::OtherSizes => "other-sizes",
-            VringCase::OtherChains => "other-chains",
-        }
+named! {
+    /// The cases.
+    enum VringCase {
+        Rx = "rx",
+        Tx = "tx",
+        OtherSizes = "other-sizes",
+        OtherChains = "other-chains",
     }
 }
 
-/// The layout of a packet in descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Chain {
-    /// In one descriptor.
-    Single,
-    /// The header in one descriptor, the data in another.
-    Chained,
-    /// As chained, but in an indirect table.
-    Indirect,
-}
-
-impl Chain {
-    /// All layouts.
-    pub const ALL: [Chain; 3] = [Chain::Single, Chain::Chained, Chain::Indirect];
-
-    /// The name on command lines and in labels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Chain::Single => "single",
-            Chain::Chained => "chained",
-            Chain::Indirect => "indirect",
-        }
+named! {
+    /// The layout of a packet in descriptors.
+    pub enum Chain {
+        /// In one descriptor.
+        Single = "single",
+        /// The header in one descriptor, the data in another.
+        Chained = "chained",
+        /// As chained, but in an indirect table.
+        Indirect = "indirect",
     }
 }
 
@@ -399,8 +360,8 @@ impl RingGroup<'_> {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let cases = chosen(VringCase::ALL, VringCase::name, &options.case)?;
     let history = cases.contains(&VringCase::OtherSizes) || cases.contains(&VringCase::OtherChains);
     let directions = [true, false].map(|receive| {
@@ -415,7 +376,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         return Err(BenchError::NoRing);
     }
     let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
-    let mut session = MatchSession::new(arguments, options.common.cpu, processes * options.processes, observer);
+    let mut session = lab.session("vring", &options.common, processes * options.processes);
     let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
     for group in &groups {
         let turns = group.turns(options);
