@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bellows_apps::registry;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Entry, Loaded, Overrides, engine_manual, load_str};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Entry, Loaded, Overrides, engine_manual, load_str};
 use bellows_engine::{Counter, Engine, Port, Ports};
 use bellows_testkit::scratch::scratch;
 use bellows_testkit::tree::root;

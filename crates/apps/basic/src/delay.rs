@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;

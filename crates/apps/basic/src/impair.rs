@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, Fraction, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, Fraction, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;

@@ -223,7 +223,8 @@ impl Match {
         match other.take(key, |partner| order || partner.bytes() == packet.bytes()) {
             Some(partner) if partner.bytes() == packet.bytes() => self.totals.matched += 1,
             Some(partner) => {
-                let (expected, actual) = if side == StreamSide::Expected { (packet, partner) } else { (partner, packet) };
+                let (expected, actual) =
+                    if side == StreamSide::Expected { (packet, partner) } else { (partner, packet) };
                 self.totals.mismatched += 1;
                 self.first_difference.get_or_insert_with(|| difference(position, expected.bytes(), actual.bytes()));
                 output.push(actual);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{BenchSetup, BenchFiles, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
+use bellows_config::{BenchFiles, BenchSetup, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;

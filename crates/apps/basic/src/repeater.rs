@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError, TrafficRate};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError, TrafficRate};
 use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;

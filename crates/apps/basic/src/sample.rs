@@ -1,6 +1,6 @@
 //! `sample`: passes some packets of many.
 
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Fraction, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Fraction, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;

@@ -1,7 +1,7 @@
 //! `split`: deals packets to many outputs.
 
 use bellows_common::lanes::Lanes;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! `truncate`: cuts packets to a length.
 
-use bellows_config::{BenchSetup, BenchFiles, Bytes, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Bytes, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Meta;
 use schemars::JsonSchema;

@@ -145,7 +145,9 @@ mod tests {
         let count = |hearing: &mut Hearing, sender| (0..100_000).filter(|_| hearing.hears(1, sender, now)).count();
         assert_eq!(count(&mut hearing, MessageSender::OffLink), (OFF_LINK / BURST) as usize);
         assert_eq!(count(&mut hearing, MessageSender::Stranger), (STRANGERS / BURST) as usize);
-        assert!(!hearing.would_hear(1, MessageSender::Stranger, now) && !hearing.would_hear(1, MessageSender::OffLink, now));
+        assert!(
+            !hearing.would_hear(1, MessageSender::Stranger, now) && !hearing.would_hear(1, MessageSender::OffLink, now)
+        );
         assert!(hearing.would_hear(1, MessageSender::Known, now) && hearing.hears(1, MessageSender::Known, now));
         let second = (0..1_000_000).filter(|at| hearing.hears(1, MessageSender::Stranger, now + at * 1_000)).count();
         assert!(second.abs_diff(STRANGERS as usize) <= 1, "{second}");

@@ -1,7 +1,7 @@
 //! Packets in place of one that is too long to be sent: the segments of GSO packets, and parts of any packet.
 
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
-use bellows_wire::offload::{Checksums, GsoPacket, GsoKind, MAX_HEADER_LEN, finish_checksum};
+use bellows_wire::offload::{Checksums, GsoKind, GsoPacket, MAX_HEADER_LEN, finish_checksum};
 
 /// There is no free buffer, or no room for so many packets.
 #[derive(Debug)]

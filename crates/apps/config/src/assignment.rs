@@ -12,7 +12,7 @@ use bellows_sys::atomic_file::Replacement;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value, value};
 
 use crate::diagnostics::{Diagnostics, quoted};
-use crate::source::{Overrides, PART, FileReader, setting_keys};
+use crate::source::{FileReader, Overrides, PART, setting_keys};
 
 /// Apps on workers, and workers on processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

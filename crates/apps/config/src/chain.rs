@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::de::DeValue;
 
 use crate::diagnostics::Diagnostic;
-use crate::source::{NamedTable, FileReader, syntax_errors};
+use crate::source::{FileReader, NamedTable, syntax_errors};
 use crate::value::{Key, Node, Place, Table, Value, table};
 
 const HOW_TO_WRITE: &str = "write apps as `TYPE(key = value, …) | TYPE`";

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use crate::bases::{Bases, base_of};
-use crate::bench::{BenchSetup, BenchFiles};
+use crate::bench::{BenchFiles, BenchSetup};
 use crate::objects::{Change, Objects};
 use crate::resources::Resource;
 use crate::text_file::open_text;

@@ -7,7 +7,7 @@ use bellows_sys::capability::Set;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::bench::{BenchSetup, BenchFiles};
+use crate::bench::{BenchFiles, BenchSetup};
 use crate::configure::{Configure, Context, SettingError, SharedObject, Succession};
 use crate::manual::{self, AppManual};
 use crate::objects::{Change, Living, Made, ObjectSource};

@@ -64,7 +64,7 @@ mod written;
 mod wrong_file;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
-pub use bench::{BenchSetup, BenchFiles, BenchRow, BenchStep};
+pub use bench::{BenchFiles, BenchRow, BenchSetup, BenchStep};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
 pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
 pub use diagnostics::{Diagnostics, Severity};

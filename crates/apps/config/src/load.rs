@@ -37,7 +37,7 @@ use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, SchemaShape, with_article};
 use crate::secrets::hidden;
-use crate::source::{Description, NamedTable, Overrides, FileReader, unknown_worker};
+use crate::source::{Description, FileReader, NamedTable, Overrides, unknown_worker};
 use crate::texts::Texts;
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};

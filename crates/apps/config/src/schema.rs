@@ -134,7 +134,12 @@ impl<'s> SchemaShape<'s> {
         keys
     }
 
-    fn collect_keys(self, path: &str, around: &mut Vec<SchemaShape<'s>>, keys: &mut Vec<(String, SchemaShape<'s>, SchemaShape<'s>)>) {
+    fn collect_keys(
+        self,
+        path: &str,
+        around: &mut Vec<SchemaShape<'s>>,
+        keys: &mut Vec<(String, SchemaShape<'s>, SchemaShape<'s>)>,
+    ) {
         around.push(self);
         for (name, shape) in self.own_keys() {
             let name = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
@@ -521,7 +526,14 @@ impl<'d> Checker<'d> {
         holds
     }
 
-    fn sized(&mut self, shape: SchemaShape<'_>, (least, most): (&str, &str), size: usize, place: Place, path: &str) -> bool {
+    fn sized(
+        &mut self,
+        shape: SchemaShape<'_>,
+        (least, most): (&str, &str),
+        size: usize,
+        place: Place,
+        path: &str,
+    ) -> bool {
         let unit = if least == "minItems" { "items" } else { "characters" };
         let bounds = Bounds { least: shape.number(least), most: shape.number(most), above: None, below: None };
         let holds = bounds.hold(size as f64);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
 use bellows_netif::arp_guard::find_conflicts;
 use bellows_netif::status::PortStatus;
 use bellows_netif::xdp::{
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, InterfaceKind, usual_ring_size};
+use crate::port::interface::{InterfaceKind, InterfacePort, usual_ring_size};
 use crate::port::{queues, yes};
 
 /// A network interface through AF_XDP sockets: the kernel receives frames into the packet pool and sends them from

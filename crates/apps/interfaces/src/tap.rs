@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, User};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
 use bellows_netdev::tap::MAX_NAME;
 use bellows_netif::status::PortStatus;
 use bellows_netif::tap::{TapConfig, TapQueue};
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, InterfaceKind, check_interface};
+use crate::port::interface::{InterfaceKind, InterfacePort, check_interface};
 use crate::port::queues::Queues;
 use crate::port::{read_mac, yes};
 
@@ -143,7 +143,9 @@ impl Configure for Tap {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {
-        BenchSetup::Unmeasured("it makes an interface of the host; use bench/campaigns/interfaces.toml, not `bellows bench`")
+        BenchSetup::Unmeasured(
+            "it makes an interface of the host; use bench/campaigns/interfaces.toml, not `bellows bench`",
+        )
     }
 
     fn capabilities(config: &Config) -> Set {

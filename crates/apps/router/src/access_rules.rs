@@ -25,7 +25,8 @@ impl RuleAction {
 }
 
 /// The words for actions.
-const ACTIONS: [(&str, RuleAction); 3] = [("permit", RuleAction::Permit), ("deny", RuleAction::Deny), ("reject", RuleAction::Reject)];
+const ACTIONS: [(&str, RuleAction); 3] =
+    [("permit", RuleAction::Permit), ("deny", RuleAction::Deny), ("reject", RuleAction::Reject)];
 
 /// A rule: `permit tcp port 22`.
 #[derive(Clone, Debug, PartialEq, Eq)]

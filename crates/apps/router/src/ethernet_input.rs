@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::interface::VlanTag;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::Interface;

@@ -3,7 +3,7 @@
 use bellows_common::headers::{ETHERNET, cut_trailer};
 use bellows_common::ipv4_options::{FIXED_HEADER, Ipv4Option, kind, options};
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::Simd;

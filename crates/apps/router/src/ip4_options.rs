@@ -7,7 +7,7 @@ use bellows_common::headers::ETHERNET;
 use bellows_common::icmp::{self, Family as _};
 use bellows_common::ipv4_options::{FIXED_HEADER, Records, Station};
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::adjacency::{Adjacency, special};

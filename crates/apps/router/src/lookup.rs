@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Contents, Packet};
 use bellows_vrf::adjacency::special;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, UNUSUAL};
 use bellows_common::limit::SharedLimit;
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::Tag;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_fib::NO_ROUTE;
 use bellows_packet::{CAPACITY, Packet};

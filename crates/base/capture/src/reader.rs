@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::format::{Compression, Format, Interface, Record};
 use crate::pcap::Pcap;
 use crate::pcapng::Pcapng;
-use crate::source::{Input, ByteSource};
+use crate::source::{ByteSource, Input};
 use crate::step::{Located, Step};
 
 /// The result of [`Reader::next_within`].
@@ -95,7 +95,8 @@ impl Reader {
     }
 
     fn from_input(input: Input, size: Option<u64>, name: Arc<str>, mut budget: Budget) -> Result<Self, Error> {
-        let source = ByteSource::new(input).map_err(|source| Error::new(&name, ErrorKind::Read { offset: 0, source }))?;
+        let source =
+            ByteSource::new(input).map_err(|source| Error::new(&name, ErrorKind::Read { offset: 0, source }))?;
         let mut buffer = Buffer::new(source);
         let mut interfaces = Vec::new();
         let failed = |kind| Error::new(&name, kind);

@@ -5,7 +5,8 @@ mod common;
 use std::io::{self, Read, Write};
 
 use bellows_capture::{
-    BlockProblem, Error, ErrorKind, Interface, LinkType, OutputFormat, TruncatedPart, Reader, Record, Writer, WriterOptions,
+    BlockProblem, Error, ErrorKind, Interface, LinkType, OutputFormat, Reader, Record, TruncatedPart, Writer,
+    WriterOptions,
 };
 use bellows_testkit::scratch;
 use common::{

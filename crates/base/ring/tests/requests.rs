@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use bellows_ring::requests::{Requests, RequestRules, Sound};
+use bellows_ring::requests::{RequestRules, Requests, Sound};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering;
 use loom::thread;

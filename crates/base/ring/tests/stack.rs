@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bellows_ring::stack::{Links, NUMBER_BITS, StackRules, Sound, Stack};
+use bellows_ring::stack::{Links, NUMBER_BITS, Sound, Stack, StackRules};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bellows_ring::Bell;
 use bellows_ring::requests::Requests;
-use bellows_ring::verdicts::{Announced, Overview, Published, VerdictRules, Sound, Verdict};
+use bellows_ring::verdicts::{Announced, Overview, Published, Sound, Verdict, VerdictRules};
 use loom::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;

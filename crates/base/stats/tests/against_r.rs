@@ -14,7 +14,7 @@ use bellows_stats::distribution::{
     ChiSquare, Distribution, FRatio, NoncentralF, NoncentralT, Normal, StudentT, StudentizedRange,
 };
 use bellows_stats::power::{
-    TTest, SampleGroups, power, power_of_groups, runs_needed, runs_needed_of_groups, smallest_effect,
+    SampleGroups, TTest, power, power_of_groups, runs_needed, runs_needed_of_groups, smallest_effect,
 };
 use bellows_stats::{
     Anova, Bandwidth, Bootstrap, Density, Factor, Model, anova, bonferroni, bootstrap_median, brown_forsythe, drift,

@@ -57,7 +57,8 @@ mod tests {
     fn leap_years_are_those_of_the_gregorian_calendar() {
         for (year, length) in [(1972, 29), (2000, 29), (2024, 29), (2400, 29), (1970, 28), (2100, 28), (9900, 28)] {
             assert_eq!(microseconds(&format!("{year}-02-29T00:00:00Z")).is_some(), length == 29, "{year}");
-            let [before, after] = ["02-28", "03-01"].map(|day| microseconds(&format!("{year}-{day}T00:00:00Z")).unwrap());
+            let [before, after] =
+                ["02-28", "03-01"].map(|day| microseconds(&format!("{year}-{day}T00:00:00Z")).unwrap());
             assert_eq!((after - before) as u64, (length - 27) * SECONDS_OF_DAY * 1_000_000, "{year}");
         }
     }

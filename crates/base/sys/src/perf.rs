@@ -167,7 +167,8 @@ impl Counter {
         let mut words =
             bytes[..got].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
         let (Some(_), Some(enabled), Some(running)) = (words.next(), words.next(), words.next()) else { return Ok(0) };
-        let counts = samples.iter_mut().zip(words).map(|(sample, count)| *sample = CounterSample { count, enabled, running });
+        let counts =
+            samples.iter_mut().zip(words).map(|(sample, count)| *sample = CounterSample { count, enabled, running });
         Ok(counts.count())
     }
 

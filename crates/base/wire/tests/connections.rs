@@ -55,9 +55,11 @@ fn of(packet: &[u8]) -> Member {
 #[test]
 fn both_directions_have_one_key() {
     for ends in [V4, V6] {
-        for (protocol, kind) in
-            [(IpProtocol::TCP, ConnectionKind::Tcp(0x12)), (IpProtocol::UDP, ConnectionKind::Udp), (IpProtocol::SCTP, ConnectionKind::Other)]
-        {
+        for (protocol, kind) in [
+            (IpProtocol::TCP, ConnectionKind::Tcp(0x12)),
+            (IpProtocol::UDP, ConnectionKind::Udp),
+            (IpProtocol::SCTP, ConnectionKind::Other),
+        ] {
             let there = of(&ip(ends, protocol, &ports(1000, 80, 0x12)));
             let here = of(&ip(back(ends), protocol, &ports(80, 1000, 0x12)));
             assert_eq!((there.key, there.kind, there.is_error), (here.key, kind, false));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bellows_capture::{LinkType, Reader};
 use bellows_testkit::captures;
 use bellows_wire::offload::{
-    Checksums, GsoPacket, GsoKind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, Transport, finish_checksum,
+    Checksums, GsoKind, GsoPacket, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, Transport, finish_checksum,
 };
 use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
@@ -545,7 +545,8 @@ fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
             if reader.interfaces()[interface].link_type != LinkType::ETHERNET {
                 break;
             }
-            for (kind, size) in [GsoKind::Tcp4, GsoKind::Tcp6].into_iter().flat_map(|kind| [(kind, 48), (kind, 1_448)]) {
+            for (kind, size) in [GsoKind::Tcp4, GsoKind::Tcp6].into_iter().flat_map(|kind| [(kind, 48), (kind, 1_448)])
+            {
                 let Ok(whole) = GsoPacket::new(&frame, kind, size) else { continue };
                 let frames = written(&whole, Checksums::Whole);
                 for segment in &frames {

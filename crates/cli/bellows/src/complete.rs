@@ -29,7 +29,12 @@ const SHELLS: Shells<'_> = Shells(&[&Bash, &Elvish, &Fish, &Powershell, &Zsh]);
 pub type DescribedPart = (&'static str, &'static str);
 
 /// Answers a shell that requests candidates.
-pub fn answer(definition: &Command, registry: &Registry, parts: &[DescribedPart], arguments: &[OsString]) -> Option<ExitCode> {
+pub fn answer(
+    definition: &Command,
+    registry: &Registry,
+    parts: &[DescribedPart],
+    arguments: &[OsString],
+) -> Option<ExitCode> {
     std::env::var(VARIABLE).ok()?;
     let apps: Vec<(String, String)> = registry.summaries().map(|(name, summary)| (name.to_owned(), summary)).collect();
     let factory = || with_candidates(definition.clone(), &apps, parts);

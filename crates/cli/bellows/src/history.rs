@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bellows_events::{Crashed, Draft, EventInfo, Level, NAME_FIELD, ContentFile, TARGET, Writer};
+use bellows_events::{ContentFile, Crashed, Draft, EventInfo, Level, NAME_FIELD, TARGET, Writer};
 use bellows_inspect::events::{CONDITIONS, Condition, crash_before};
 use bellows_observe::RuntimeDir;
 use bellows_sys::{atomic_file, clock};
@@ -312,7 +312,8 @@ mod tests {
         orders.into_iter().for_each(|order| sender.try_send(order).unwrap());
         drop(sender);
         files.work(&queue);
-        let open = |part: ContentFile| std::fs::File::open(path(if part == ContentFile::Current { "edge" } else { "edge@1" }));
+        let open =
+            |part: ContentFile| std::fs::File::open(path(if part == ContentFile::Current { "edge" } else { "edge@1" }));
         let content = Content::read(open).unwrap();
         let text = |item: Item| match item {
             Item::Event(event) => event.name,

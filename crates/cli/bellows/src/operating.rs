@@ -8,13 +8,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bellows_switch::mac_table;
-use bellows_router::vrf::requests::{self, LineError, MAX_LINES};
 use bellows_config::plain_text;
 use bellows_inspect::control::{Connection, Reply, Request, ask};
 use bellows_inspect::networks::{self, Access, State};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use bellows_router::vrf::requests::{self, LineError, MAX_LINES};
+use bellows_switch::mac_table;
 use bellows_sys::FileError;
 use clap::Args;
 use serde::Serialize;
@@ -200,7 +200,13 @@ impl AnsweringApp {
     /// The one of a name, or the only one of the type.
     pub fn new(runtime_dir: RuntimeDir, name: Option<&str>, kind: &str) -> Result<AnsweringApp, CommandError> {
         refuse_crashed(&runtime_dir)?;
-        Ok(AnsweringApp { runtime_dir, connection: None, name: name.map(str::to_owned), kind: kind.to_owned(), saves: false })
+        Ok(AnsweringApp {
+            runtime_dir,
+            connection: None,
+            name: name.map(str::to_owned),
+            kind: kind.to_owned(),
+            saves: false,
+        })
     }
 
     /// All apps and objects of some types.

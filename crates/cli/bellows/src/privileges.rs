@@ -61,7 +61,13 @@ struct PrivilegedKind {
 
 /// The types of apps that use the system's network. `AF_INET` is for requests about interfaces alone.
 const KINDS: &[PrivilegedKind] = &[
-    PrivilegedKind { name: "af-xdp", families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true },
+    PrivilegedKind {
+        name: "af-xdp",
+        families: &["AF_INET", "AF_NETLINK", "AF_XDP"],
+        calls: &["bpf"],
+        devices: &[],
+        locks: true,
+    },
     PrivilegedKind {
         name: "raw-socket",
         families: &["AF_INET", "AF_NETLINK", "AF_PACKET"],
@@ -69,7 +75,13 @@ const KINDS: &[PrivilegedKind] = &[
         devices: &[],
         locks: false,
     },
-    PrivilegedKind { name: "tap", families: &["AF_INET", "AF_NETLINK"], calls: &[], devices: &["/dev/net/tun"], locks: false },
+    PrivilegedKind {
+        name: "tap",
+        families: &["AF_INET", "AF_NETLINK"],
+        calls: &[],
+        devices: &["/dev/net/tun"],
+        locks: false,
+    },
     PrivilegedKind { name: "kernel-routes", families: &["AF_NETLINK"], calls: &[], devices: &[], locks: false },
 ];
 

@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use bellows_inspect::control::{Reply, SavedEntry};
 use bellows_router::vrf::requests::{
     BareVerb, Change, Changed, NeighbourPage, NeighbourSelection, Page, PrefixMatch, Request, RouteLines, Selection,
 };
-use bellows_inspect::control::{Reply, SavedEntry};
 use bellows_sys::private_file::{self, PrivateFileError};
 use bellows_sys::{atomic_file, way_out};
 use bellows_vrf::RouteSpec;
@@ -321,8 +321,15 @@ impl Saved {
     }
 
     /// Removes what a command changes, of those that are meant. Returns what they were about.
-    fn forget(&mut self, domain: &str, target: &SavedTarget, is_meant: impl Fn(&SavedCommand) -> bool) -> BTreeSet<EntrySubject> {
-        let is_gone = |(its, key): &(String, EntrySubject), entry: &SavedCommand| its == domain && target.is(key) && is_meant(entry);
+    fn forget(
+        &mut self,
+        domain: &str,
+        target: &SavedTarget,
+        is_meant: impl Fn(&SavedCommand) -> bool,
+    ) -> BTreeSet<EntrySubject> {
+        let is_gone = |(its, key): &(String, EntrySubject), entry: &SavedCommand| {
+            its == domain && target.is(key) && is_meant(entry)
+        };
         let gone = self.entries.iter().filter(|(place, entry)| is_gone(place, entry)).map(|((_, key), _)| key.clone());
         let gone = gone.collect();
         self.entries.retain(|place, entry| !is_gone(place, entry));

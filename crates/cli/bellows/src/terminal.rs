@@ -616,8 +616,14 @@ mod tests {
         let mut keys = Keys::default();
         let mut pressed = |bytes: &[u8]| bytes.iter().filter_map(|byte| keys.add(*byte)).collect::<Vec<_>>();
         assert_eq!(pressed(b"j\tq"), [KeyPress::Char('j'), KeyPress::Tab, KeyPress::Char('q')]);
-        assert_eq!(pressed(b"\x1b[A\x1bOB\x1b[1;5C\x1b[D"), [KeyPress::Up, KeyPress::Down, KeyPress::Right, KeyPress::Left]);
-        assert_eq!(pressed(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"), [KeyPress::PageUp, KeyPress::PageDown, KeyPress::Home, KeyPress::End]);
+        assert_eq!(
+            pressed(b"\x1b[A\x1bOB\x1b[1;5C\x1b[D"),
+            [KeyPress::Up, KeyPress::Down, KeyPress::Right, KeyPress::Left]
+        );
+        assert_eq!(
+            pressed(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"),
+            [KeyPress::PageUp, KeyPress::PageDown, KeyPress::Home, KeyPress::End]
+        );
         // A sequence may arrive in pieces; a lone escape does not swallow the next key.
         assert_eq!((pressed(b"\x1b["), pressed(b"B")), (vec![], vec![KeyPress::Down]));
         assert_eq!(pressed(b"\x1bq\x03"), [KeyPress::Char('q'), KeyPress::Interrupt]);

@@ -188,7 +188,9 @@ impl<T> Assembler<T> {
     pub fn finish(mut self) -> Result<Assembled<T>, Box<dyn Error>> {
         let mut bytes = self.encoder.take_buffer();
         for Branch { end, size, target } in self.branches {
-            let JumpTarget::Known(target) = target else { return Err("a jump leads to a label without a place".into()) };
+            let JumpTarget::Known(target) = target else {
+                return Err("a jump leads to a label without a place".into());
+            };
             let distance = target.wrapping_sub(end).cast_signed();
             let displacement = &mut bytes[end - size..end];
             match size {

@@ -16,8 +16,10 @@ use bellows_wiring::WiringError;
 
 use crate::app::erased::try_stop;
 use crate::app::{AppError, Status};
-use crate::configuration::{Configuration, Graph, LateCount, Parts, ReconfigurationPlan, ReloadParams, hand_over, overfull};
-use crate::control::{Control, OldConfiguration, Post, Reply, ControlRequest, Shared};
+use crate::configuration::{
+    Configuration, Graph, LateCount, Parts, ReconfigurationPlan, ReloadParams, hand_over, overfull,
+};
+use crate::control::{Control, ControlRequest, OldConfiguration, Post, Reply, Shared};
 use crate::crew::{Crew, Enter, Member, WorkerError};
 use crate::network::topology::{AppAction, Topology};
 use crate::network::{Network, WorkerSpec};

@@ -90,7 +90,7 @@ pub use bellows_observe::{
 };
 pub use bellows_watch::{Selector, Tap, Trace, WatchError};
 pub use bellows_wiring::{
-    LinkEnd as LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,
+    LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,
 };
 pub use control::{Addressee, Control, LookAheadTrial, ReloadError, TrialError, app_at_work};
 pub use crew::WorkerError;

@@ -107,8 +107,11 @@ impl App for Listener {
 
 #[test]
 fn a_watched_value_is_armed_when_the_engine_sleeps_and_disarmed_when_it_wakes() {
-    let told =
-        Arc::new(Armed { event: WakeEvent::new().unwrap(), is_armed: AtomicBool::new(false), times: AtomicU64::new(0) });
+    let told = Arc::new(Armed {
+        event: WakeEvent::new().unwrap(),
+        is_armed: AtomicBool::new(false),
+        times: AtomicU64::new(0),
+    });
     let other_side = Arc::clone(&told);
     run_with(Network::new().app("listener", Listener(Arc::clone(&told))), |control| {
         let deadline = Instant::now() + Duration::from_secs(9);

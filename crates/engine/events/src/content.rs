@@ -31,7 +31,10 @@ pub struct Content {
 type Identity = Option<(u64, u64)>;
 
 /// Opens a file; `None` if it is missing.
-fn open_part(open: &impl Fn(ContentFile) -> io::Result<File>, part: ContentFile) -> io::Result<(Option<File>, Identity)> {
+fn open_part(
+    open: &impl Fn(ContentFile) -> io::Result<File>,
+    part: ContentFile,
+) -> io::Result<(Option<File>, Identity)> {
     match open(part) {
         Ok(file) => {
             let metadata = file.metadata()?;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bellows_events::{Content, Draft, Event, FILE_SIZE, Follower, Item, Level, MAX_FILE, Missing, ContentFile, Writer};
+use bellows_events::{Content, ContentFile, Draft, Event, FILE_SIZE, Follower, Item, Level, MAX_FILE, Missing, Writer};
 use bellows_testkit::scratch;
 use proptest::prelude::*;
 

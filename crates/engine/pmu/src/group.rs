@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::ops::{AddAssign, Range};
 
-use bellows_sys::perf::{Counter, EventSpec, MAX_GROUP_EVENTS, Page, CounterSample};
+use bellows_sys::perf::{Counter, CounterSample, EventSpec, MAX_GROUP_EVENTS, Page};
 
 use crate::event::Event;
 use crate::probe::{NoPmu, Pmu, paranoia};

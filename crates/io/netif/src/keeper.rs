@@ -143,7 +143,8 @@ impl<Q: Queue> Keeper<Q> {
             gate.open();
         }
         let (first, result) = channel();
-        let port = KeptPort { source, lender, signal, status: Arc::clone(&status), may_be_missing: start.may_be_missing };
+        let port =
+            KeptPort { source, lender, signal, status: Arc::clone(&status), may_be_missing: start.may_be_missing };
         let held_back = Arc::clone(&gate);
         let work = move || {
             held_back.wait();

@@ -24,5 +24,5 @@ mod virtio_header;
 pub mod xdp;
 
 pub use finder::InterfaceName;
-pub use keeper::{Keeper, OpenError, Queues, PortSource, Start, Started};
+pub use keeper::{Keeper, OpenError, PortSource, Queues, Start, Started};
 pub use queue::{Queue, QueueCounts, QueueError};

@@ -6,7 +6,7 @@ use std::thread::spawn;
 
 use bellows_netif::status::{PortStatus, State};
 use bellows_netif::xdp::{CAPABILITIES, CopyMode, Filter, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource};
-use bellows_netif::{InterfaceName, OpenError, Queue, QueueCounts, PortSource};
+use bellows_netif::{InterfaceName, OpenError, PortSource, Queue, QueueCounts};
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_ports::{Rejection, SendQueue};
 use bellows_sys::capability::{Set, missing};

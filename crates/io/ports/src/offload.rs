@@ -8,7 +8,7 @@
 //! Only packets with a claim are parsed.
 
 use bellows_packet::{Offload, Packet};
-use bellows_wire::offload::{GsoPacket, GsoKind, Transport, finish_checksum};
+use bellows_wire::offload::{GsoKind, GsoPacket, Transport, finish_checksum};
 
 /// The offloads that a receiver accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

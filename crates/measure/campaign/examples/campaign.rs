@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_campaign::{Journal, LocalExecutor, Observer, CampaignProgress, Row, RunId, Stop, load, run};
+use bellows_campaign::{CampaignProgress, Journal, LocalExecutor, Observer, Row, RunId, Stop, load, run};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

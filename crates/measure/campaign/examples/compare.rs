@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bellows_campaign::{
-    CompareOptions, Comparison, Folders, Journal, LocalExecutor, Observer, CampaignProgress, Row, RunId, Stop, build_versions,
-    load, run,
+    CampaignProgress, CompareOptions, Comparison, Folders, Journal, LocalExecutor, Observer, Row, RunId, Stop,
+    build_versions, load, run,
 };
 
 /// Prints what is done.

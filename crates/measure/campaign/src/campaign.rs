@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::template::{Template, PlaceholderValue};
+use crate::template::{PlaceholderValue, Template};
 
 /// A campaign: what is measured, under which conditions, and how often.
 #[derive(Clone, Debug, PartialEq, Serialize)]

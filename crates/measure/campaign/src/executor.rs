@@ -354,7 +354,12 @@ impl Executor for LocalExecutor<'_> {
 }
 
 /// What a placeholder stands for in a run.
-fn fill(campaign: &Campaign, levels: &[usize], [name, block]: [&str; 2], placeholder: &Placeholder) -> PlaceholderValue {
+fn fill(
+    campaign: &Campaign,
+    levels: &[usize],
+    [name, block]: [&str; 2],
+    placeholder: &Placeholder,
+) -> PlaceholderValue {
     let level = |name: &str| {
         let factor = campaign.factor(name)?;
         campaign.factors[factor].levels.get(levels[factor])
@@ -362,7 +367,9 @@ fn fill(campaign: &Campaign, levels: &[usize], [name, block]: [&str; 2], placeho
     match placeholder {
         Placeholder::Run => PlaceholderValue::Text(name.to_owned()),
         Placeholder::Block => PlaceholderValue::Text(block.to_owned()),
-        Placeholder::Label(name) => PlaceholderValue::Text(level(name).map_or(String::new(), |level| level.label.clone())),
+        Placeholder::Label(name) => {
+            PlaceholderValue::Text(level(name).map_or(String::new(), |level| level.label.clone()))
+        }
         Placeholder::Value(name, key) => {
             let value = level(name).and_then(|level| level.values.get(key).cloned());
             value.unwrap_or(PlaceholderValue::Text(String::new()))

@@ -90,12 +90,12 @@ mod verdict;
 mod words;
 
 pub use campaign::{
-    Better, Build, Campaign, Command, ScoreDirection, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec,
-    Stream, Version,
+    Better, Build, Campaign, Command, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreDirection,
+    ScoreSpec, Stream, Version,
 };
 pub use compare::{
-    CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect as PairEffect, Failures, Folders,
-    LostPair, ComparisonOptions as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
+    CompareError, Compared, Comparison, ComparisonOptions as CompareOptions, Conclusion as PairConclusion,
+    Effect as PairEffect, Failures, Folders, LostPair, Scale, Undisturbed, build_versions, parse_margin,
 };
 pub use diagnostics::{Diagnostics, visible};
 pub use evidence::{Evidence, Use};
@@ -113,11 +113,11 @@ pub use processes::Stop;
 pub use register::{HypothesisRecord, Register, Standing, register, text_hash};
 pub use results::{FactorColumn, Results, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
-pub use runner::{Observer, CampaignProgress, RunError, Summary, run};
+pub use runner::{CampaignProgress, Observer, RunError, Summary, run};
 pub use sample::Estimate;
 pub use score::{Captured, Output, ScoreReader};
 pub use status::{Planned, Status};
-pub use template::{Template, PlaceholderValue};
+pub use template::{PlaceholderValue, Template};
 pub use time::now;
 pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};
 pub use words::Words;

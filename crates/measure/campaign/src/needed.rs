@@ -1,6 +1,6 @@
 //! How many runs show an effect, from the scatter of those that there are.
 
-use bellows_stats::power::{TTest, PowerError, runs_needed, smallest_effect};
+use bellows_stats::power::{PowerError, TTest, runs_needed, smallest_effect};
 use bellows_stats::{AnovaError, Factor, Model, anova_within};
 use serde::Serialize;
 

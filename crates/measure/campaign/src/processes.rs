@@ -263,7 +263,13 @@ impl Processes {
         })();
         match opened {
             Ok((pidfd, outputs)) => {
-                self.groups.push(ProcessGroup { child, id, pidfd, outputs, kept: [Captured::default(), Captured::default()] });
+                self.groups.push(ProcessGroup {
+                    child,
+                    id,
+                    pidfd,
+                    outputs,
+                    kept: [Captured::default(), Captured::default()],
+                });
                 Ok(())
             }
             Err(error) => {

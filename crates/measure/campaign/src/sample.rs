@@ -12,7 +12,7 @@ use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, Studentiz
 use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova_within, check_assumptions};
 use serde::Serialize;
 
-use crate::campaign::{ScoreDirection, Hypothesis};
+use crate::campaign::{Hypothesis, ScoreDirection};
 use crate::cells::Cells;
 use crate::results::Results;
 
@@ -510,7 +510,10 @@ mod tests {
         assert!((it.difference - 1.0).abs() < 1e-9 && (found.error() - error).abs() < 1e-9, "{it:?} {error}");
         assert!(found.warnings().iter().all(|warning| !warning.contains("machine")), "{:?}", found.warnings());
         let one = analysed(&on_machines(both("slow")));
-        assert_eq!((one.planned(&hypothesis(ScoreDirection::Greater, 0.0)).machines, one.fit.found.residual_df), (1, 6.0));
+        assert_eq!(
+            (one.planned(&hypothesis(ScoreDirection::Greater, 0.0)).machines, one.fit.found.residual_df),
+            (1, 6.0)
+        );
     }
 
     #[test]

@@ -141,7 +141,11 @@ pub(crate) fn text(key: &str, node: &TableNode<'_>, diagnostics: &mut Diagnostic
 }
 
 /// The elements of a list.
-pub(crate) fn items<'n, 't>(key: &str, node: &'n TableNode<'t>, diagnostics: &mut Diagnostics) -> Option<Vec<&'n TableNode<'t>>> {
+pub(crate) fn items<'n, 't>(
+    key: &str,
+    node: &'n TableNode<'t>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<&'n TableNode<'t>>> {
     match node.get_ref() {
         DeValue::Array(array) => Some(array.iter().collect()),
         other => {

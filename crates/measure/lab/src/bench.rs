@@ -16,7 +16,7 @@ use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Report};
-use crate::turns::{Series, MatchSession};
+use crate::turns::{MatchSession, Series};
 use crate::workers::ProcessError;
 
 /// A benchmark with its options.

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::audience::Observer;
 use crate::machine::Machine;
-use crate::report::{BenchError, Measurement, Overhead, Ratio, Report, SessionInfo, ReportTable};
+use crate::report::{BenchError, Measurement, Overhead, Ratio, Report, ReportTable, SessionInfo};
 use crate::slices::Turn;
 use crate::timing::{median_or_nan, quieter_half};
 use crate::workers::{ProcessError, Reply, Worker};

@@ -17,9 +17,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_campaign::{Journal, Loaded, Observer, CampaignProgress, Row, RunId, Stop, load};
+use bellows_campaign::{CampaignProgress, Journal, Loaded, Observer, Row, RunId, Stop, load};
 use bellows_queue::{
-    CoordinatorOptions, ServerLink, QueueName, QueueStatus, Server, WorkerOptions, coordinate, fetch, purge, work,
+    CoordinatorOptions, QueueName, QueueStatus, Server, ServerLink, WorkerOptions, coordinate, fetch, purge, work,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{
-    Campaign, Hash, Journal, Loaded, Observer, CampaignProgress, REGISTER, Register, RunId, Stop, Summary, each_row,
+    Campaign, CampaignProgress, Hash, Journal, Loaded, Observer, REGISTER, Register, RunId, Stop, Summary, each_row,
 };
 
 use crate::abandoned::AbandonedFile;
 use crate::check::{check, in_our_clock};
 use crate::collect::{Blocks, Collected};
 use crate::error::QueueError;
-use crate::link::{ServerLink, NO_JETSTREAM, SUBJECT_TAKEN, Trouble};
+use crate::link::{NO_JETSTREAM, SUBJECT_TAKEN, ServerLink, Trouble};
 use crate::messages::{CampaignRecord, CoordinatorReport, Delivery, Item, RegisterReport, VERSION, bytes, read};
 use crate::names::{QueueName, host_of};
 use crate::queue::Queue;

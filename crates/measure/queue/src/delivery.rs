@@ -7,7 +7,7 @@ use bellows_campaign::Stop;
 use tokio::task::JoinHandle;
 
 use crate::error::QueueError;
-use crate::link::{ServerLink, NO_STREAM, PAUSE, Trouble};
+use crate::link::{NO_STREAM, PAUSE, ServerLink, Trouble};
 use crate::messages::{Delivery, bytes};
 use crate::names::Stream;
 use crate::queue::Queue;
@@ -52,7 +52,13 @@ impl Deliveries {
     }
 
     /// Waits until at most some are pending, or for a time.
-    fn wait(&mut self, link: &ServerLink, stop: &Stop, most: usize, patience: Option<Duration>) -> Result<(), QueueError> {
+    fn wait(
+        &mut self,
+        link: &ServerLink,
+        stop: &Stop,
+        most: usize,
+        patience: Option<Duration>,
+    ) -> Result<(), QueueError> {
         let start = Instant::now();
         while self.pending.len() > most {
             let Some(task) = self.pending.front_mut() else { return Ok(()) };

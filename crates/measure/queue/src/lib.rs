@@ -73,7 +73,7 @@ mod worker;
 pub use abandoned::ABANDONED;
 pub use coordinator::{CoordinatorOptions, coordinate};
 pub use error::QueueError;
-pub use link::{ServerLink, Notices};
+pub use link::{Notices, ServerLink};
 pub use messages::WorkerState;
 pub use names::QueueName;
 pub use queue::{Purged, purge};

@@ -7,7 +7,7 @@ use bellows_campaign::Stop;
 use serde_json::{Value, json};
 
 use crate::error::QueueError;
-use crate::link::{ServerLink, NO_CONSUMER, NO_JETSTREAM, NO_STREAM, PAUSE, Trouble, Wire};
+use crate::link::{NO_CONSUMER, NO_JETSTREAM, NO_STREAM, PAUSE, ServerLink, Trouble, Wire};
 use crate::messages::{CampaignRecord, read};
 use crate::names::{QueueName, Stream, of_host, token};
 

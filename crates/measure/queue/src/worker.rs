@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Message, StatusCode};
 use bellows_campaign::{
-    ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, CampaignProgress, RunId, Stop, parse,
+    CampaignProgress, ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, RunId, Stop, parse,
 };
 use bellows_sys::clock::unix_ns;
 use serde_json::json;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::delivery::Deliveries;
 use crate::error::QueueError;
 use crate::lease::Lease;
-use crate::link::{ServerLink, NO_JETSTREAM, PAUSE, Trouble};
+use crate::link::{NO_JETSTREAM, PAUSE, ServerLink, Trouble};
 use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, WorkerState, bytes, read};
 use crate::names::{QueueName, Stream, token};
 use crate::queue::{Queue, last_token};

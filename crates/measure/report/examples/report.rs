@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bellows_report::{ReportOptions, Report, ResultSource};
+use bellows_report::{Report, ReportOptions, ResultSource};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

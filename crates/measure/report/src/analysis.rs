@@ -4,7 +4,7 @@ use bellows_stats::anova::{Adjustment, AnovaError, CommonContrast, MAX_MEANS};
 use bellows_stats::{Anova, Bootstrap, Factor, Model, anova_within, bootstrap_ratio, dunn, holm, median, welch};
 
 use crate::model::{Analysis, Contrast, Contrasts, Term};
-use crate::table::{ScoreGroups, RunTable};
+use crate::table::{RunTable, ScoreGroups};
 
 /// The probability with which all intervals of a picture or table together have the true differences.
 pub(crate) const CONFIDENCE: f64 = 0.95;

@@ -12,7 +12,7 @@ use crate::findings::{About, failures, machines, statement, warnings};
 use crate::matrix::matrix;
 use crate::model::{Distributions, LevelScores, Reason, Report, Section, Split};
 use crate::source::{ReportError, ResultSource};
-use crate::table::{ScoreGroups, RunTable, scores, tables};
+use crate::table::{RunTable, ScoreGroups, scores, tables};
 use crate::words;
 
 /// Names of factors that compare versions of a thing.

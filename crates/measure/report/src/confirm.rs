@@ -1,6 +1,6 @@
 //! What the runs say of registered hypotheses, in plain words.
 
-use bellows_campaign::{Conclusion, ScoreDirection, Estimate, Hypothesis, Verdict};
+use bellows_campaign::{Conclusion, Estimate, Hypothesis, ScoreDirection, Verdict};
 
 use crate::model::{Confirmation, Tested};
 use crate::source::ResultSource;

@@ -6,7 +6,7 @@ use crate::analysis::Analysed;
 use crate::axis::Axis;
 use crate::distributions::{quartiles, short};
 use crate::model::{Course, Series};
-use crate::table::{ScoreGroups, RunTable};
+use crate::table::{RunTable, ScoreGroups};
 use crate::words;
 
 /// Up to this number of runs are drawn one by one.

@@ -55,8 +55,9 @@ mod words;
 pub use axis::{Axis, Mark};
 pub use build::ReportOptions;
 pub use model::{
-    Analysis, ModelCell, Confirmation, Contrast, Contrasts, Course, Distributions, FactorSummary, Form, LevelScores,
-    LevelSummary, Matrix, MatrixRow, Panel, Reason, Report, Sample, Section, Series, Setup, Split, NameTally, Term, Tested,
+    Analysis, Confirmation, Contrast, Contrasts, Course, Distributions, FactorSummary, Form, LevelScores, LevelSummary,
+    Matrix, MatrixRow, ModelCell, NameTally, Panel, Reason, Report, Sample, Section, Series, Setup, Split, Term,
+    Tested,
 };
 pub use pictures::Picture;
 pub use source::{ReportError, ResultSource};

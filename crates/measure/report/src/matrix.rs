@@ -3,8 +3,8 @@
 use bellows_campaign::Better;
 use bellows_stats::{Factor, median};
 
-use crate::model::{ModelCell, Matrix, MatrixRow};
-use crate::table::{ScoreGroups, RunTable};
+use crate::model::{Matrix, MatrixRow, ModelCell};
+use crate::table::{RunTable, ScoreGroups};
 
 /// Maximum number of rows that are drawn. Of more, those with the least and the largest medians are.
 const MAX_DRAWN: usize = 120;

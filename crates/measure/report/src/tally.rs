@@ -12,7 +12,8 @@ const MAX_TALLIES: usize = 12;
 
 /// The names with the most runs, and the sum of the others.
 pub(crate) fn named(counts: &Counts) -> Vec<NameTally> {
-    let mut all: Vec<NameTally> = counts.iter().map(|(name, runs)| NameTally { name: words::label(name), runs }).collect();
+    let mut all: Vec<NameTally> =
+        counts.iter().map(|(name, runs)| NameTally { name: words::label(name), runs }).collect();
     all.sort_by(|one, other| other.runs.cmp(&one.runs).then(one.name.cmp(&other.name)));
     if all.len() > MAX_TALLIES {
         let others = all.split_off(MAX_TALLIES - 1);

@@ -5,7 +5,7 @@ mod rows;
 
 use std::io::{BufWriter, Write};
 
-use bellows_report::{ReportOptions, Report, ResultSource};
+use bellows_report::{Report, ReportOptions, ResultSource};
 use bellows_testkit::scratch;
 
 const ROWS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use crate::frames::{AppFrame, Framing, Rect};
-use crate::layout::{Draft, ConnectedPart, Placement, AppExtent, Spacing, Turn, WireSpan};
+use crate::layout::{AppExtent, ConnectedPart, Draft, Placement, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, compounds, escaped, printable, shortened};
 
 /// What a picture of apps tells, and which way it runs.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layout::{Draft, DraftPart, Groups, ConnectedPart, Placement, AppExtent, Spacing, Turn, WireSpan};
+use crate::layout::{AppExtent, ConnectedPart, Draft, DraftPart, Groups, Placement, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing =
@@ -183,7 +183,12 @@ impl Picture<'_> {
     }
 
     /// The columns of a part; `None` if they do not fit in `width`.
-    fn columns(&self, part: &ConnectedPart, labels: &BTreeMap<(usize, usize), String>, width: usize) -> Option<Columns> {
+    fn columns(
+        &self,
+        part: &ConnectedPart,
+        labels: &BTreeMap<(usize, usize), String>,
+        width: usize,
+    ) -> Option<Columns> {
         let mut widths = vec![0; part.columns];
         for &app in &part.apps {
             let widest = &mut widths[self.placement.column[app]];

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_events::{
-    Content, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, ContentFile, Writer,
+    Content, ContentFile, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, Writer,
 };
 use bellows_observe::{EventFiles, EventStamp, Observer, RuntimeDir};
 use bellows_sys::text::{cut, one_line};
@@ -226,7 +226,8 @@ pub fn keep_crash(runtime_dir: &RuntimeDir) -> io::Result<()> {
     if files.stamp() == EventStamp::default() {
         return Ok(());
     }
-    let (mut writer, last) = Writer::open(files.path(ContentFile::Current), files.path(ContentFile::Older), clock::unix_ns())?;
+    let (mut writer, last) =
+        Writer::open(files.path(ContentFile::Current), files.path(ContentFile::Older), clock::unix_ns())?;
     let last = last.as_ref().and_then(LastEvent::of).filter(|last| last.pid == run.pid);
     if let (Some(last), Some(seen_ns)) = (last, run.last_seen()) {
         writer.write_for(last.pid, last.crash(seen_ns))?;
@@ -552,7 +553,8 @@ mod tests {
     fn files_that_are_gone_are_forgotten() {
         let runtime_dir = RuntimeDir::claim(&format!("test-events-{}", std::process::id())).unwrap();
         let files = runtime_dir.event_files().unwrap();
-        let (mut writer, _) = Writer::open(files.path(ContentFile::Current), files.path(ContentFile::Older), 1_000_000).unwrap();
+        let (mut writer, _) =
+            Writer::open(files.path(ContentFile::Current), files.path(ContentFile::Older), 1_000_000).unwrap();
         writer.write(event("started", "left", "eth0", 1)).unwrap();
         let mut watch = EventWatch::new(vec![runtime_dir.name()], 0);
         assert_eq!((watch.poll(false).len(), watch.poll(false).len(), watch.histories.len()), (1, 0, 1));

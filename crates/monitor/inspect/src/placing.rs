@@ -6,7 +6,7 @@ use bellows_engine::MAIN;
 use bellows_placement::{App, Link, Placement, Problem, place};
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::{Accounts, MIN_SAMPLED_CALLS, CostRow};
+use crate::accounting::{Accounts, CostRow, MIN_SAMPLED_CALLS};
 use crate::networks::Change;
 
 /// Clocks that a crossing takes from the sender's worker for each packet, unless the network has crossings of its own.

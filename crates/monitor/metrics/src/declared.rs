@@ -5,17 +5,22 @@ use bellows_observe::layout::engine::Scope;
 use bellows_observe::layout::{account, engine, histogram};
 use bellows_observe::{AppTotals, Counter, Figure, LinkTotals};
 
-use crate::family::{MetricFamily, FamilyKind};
+use crate::family::{FamilyKind, MetricFamily};
 
-pub(crate) static UP: MetricFamily<'_> =
-    MetricFamily::new("bellows_network_up", FamilyKind::Gauge, "", "1 if the network's process lives and has counters, else 0");
+pub(crate) static UP: MetricFamily<'_> = MetricFamily::new(
+    "bellows_network_up",
+    FamilyKind::Gauge,
+    "",
+    "1 if the network's process lives and has counters, else 0",
+);
 pub(crate) static HEALTH: MetricFamily<'_> = MetricFamily::new(
     "bellows_network_health",
     FamilyKind::Gauge,
     "",
     "1 for the network's health, 0 for the others: running, degraded, stalled, crashed",
 );
-pub(crate) static NETWORK: MetricFamily<'_> = MetricFamily::new("bellows_network", FamilyKind::Info, "", "what the network is");
+pub(crate) static NETWORK: MetricFamily<'_> =
+    MetricFamily::new("bellows_network", FamilyKind::Info, "", "what the network is");
 pub(crate) static CLOCK: MetricFamily<'_> = MetricFamily::new(
     "bellows_network_clock_hertz",
     FamilyKind::Gauge,
@@ -41,8 +46,12 @@ pub(crate) static DROPS: MetricFamily<'_> = MetricFamily::new(
     "packets",
     "packets dropped by the app, by reason; `bellows apps TYPE` explains the reasons",
 );
-pub(crate) static CALLS: MetricFamily<'_> =
-    MetricFamily::new("bellows_app_calls", FamilyKind::Counter, "calls", "calls of the app at an entry: pull, push or tick");
+pub(crate) static CALLS: MetricFamily<'_> = MetricFamily::new(
+    "bellows_app_calls",
+    FamilyKind::Counter,
+    "calls",
+    "calls of the app at an entry: pull, push or tick",
+);
 pub(crate) static EVENTS: MetricFamily<'_> = MetricFamily::new(
     "bellows_app_sampled_events",
     FamilyKind::Gauge,
@@ -95,7 +104,9 @@ pub(crate) const PORTS: &[Figure<AppTotals>] = &[
 
 /// The counters of the engine in these scopes, with their positions.
 fn engine_families(subject: &str, scopes: &[Scope]) -> Vec<(usize, MetricFamily<'static>)> {
-    engine::in_scopes(scopes).map(|position| (position, MetricFamily::of(subject, &engine::COUNTERS[position]))).collect()
+    engine::in_scopes(scopes)
+        .map(|position| (position, MetricFamily::of(subject, &engine::COUNTERS[position])))
+        .collect()
 }
 
 /// Families of figures, each with its value.
@@ -139,7 +150,11 @@ impl Declared {
             };
             [
                 family(format!("bellows_{name}_seconds"), FamilyKind::Histogram, format!("duration: {what}")),
-                family(format!("bellows_{name}_longest_seconds"), FamilyKind::Gauge, format!("longest duration: {what}")),
+                family(
+                    format!("bellows_{name}_longest_seconds"),
+                    FamilyKind::Gauge,
+                    format!("longest duration: {what}"),
+                ),
             ]
         };
         Declared {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bellows_observe::Histogram;
 use bellows_sys::text::is_hidden;
 
-use crate::family::{MetricFamily, FamilyKind, Scale};
+use crate::family::{FamilyKind, MetricFamily, Scale};
 use crate::format::Format;
 
 /// The upper bounds of the buckets of a histogram: as they are written, in seconds, and in nanoseconds.

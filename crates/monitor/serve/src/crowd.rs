@@ -84,7 +84,11 @@ impl Crowd {
     }
 
     /// A place for a new connection, and what is ready when it is to end.
-    pub(crate) fn enter(self: &Rc<Crowd>, peer: ClientOrigin, progress: Rc<AnswerProgress>) -> (ConnectionPlace, oneshot::Receiver<()>) {
+    pub(crate) fn enter(
+        self: &Rc<Crowd>,
+        peer: ClientOrigin,
+        progress: Rc<AnswerProgress>,
+    ) -> (ConnectionPlace, oneshot::Receiver<()>) {
         let is_stranger = |member: &Member| member.standing == Standing::Stranger;
         let strangers = self.members.borrow().values().filter(|member| is_stranger(member)).count();
         if strangers >= self.limits.strangers.max(1) {

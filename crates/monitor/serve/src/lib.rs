@@ -60,7 +60,7 @@ mod target;
 mod token;
 
 pub use address::{Address, AddressError};
-pub use body::{Closed, BodySender};
+pub use body::{BodySender, Closed};
 pub use error::ServeError;
 pub use hyper::body::Bytes;
 pub use hyper::{HeaderMap, Method, StatusCode, header};

@@ -31,7 +31,7 @@ use tracing::{debug, warn};
 use crate::address::Address;
 use crate::admission::Admission;
 use crate::connection::Patient;
-use crate::crowd::{Crowd, ClientOrigin, ConnectionPlace, AnswerProgress};
+use crate::crowd::{AnswerProgress, ClientOrigin, ConnectionPlace, Crowd};
 use crate::error::ServeError;
 use crate::limits::Limits;
 use crate::request::HttpRequest;
@@ -265,8 +265,12 @@ impl ConnectionStream {
     /// Who has connected.
     fn peer(&self) -> ClientOrigin {
         match self {
-            ConnectionStream::Tcp(stream) => stream.peer_addr().map_or(ClientOrigin::Unknown, |address| ClientOrigin::at(address.ip())),
-            ConnectionStream::Unix(stream) => stream.peer_cred().map_or(ClientOrigin::Unknown, |user| ClientOrigin::User(user.uid())),
+            ConnectionStream::Tcp(stream) => {
+                stream.peer_addr().map_or(ClientOrigin::Unknown, |address| ClientOrigin::at(address.ip()))
+            }
+            ConnectionStream::Unix(stream) => {
+                stream.peer_cred().map_or(ClientOrigin::Unknown, |user| ClientOrigin::User(user.uid()))
+            }
         }
     }
 

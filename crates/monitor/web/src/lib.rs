@@ -25,4 +25,4 @@ mod requests;
 mod site;
 
 pub use client::{Client, Waiting};
-pub use site::{Answer, Help, Method, SiteOptions, Parameters, WatchPlace, Route, Site};
+pub use site::{Answer, Help, Method, Parameters, Route, Site, SiteOptions, WatchPlace};

@@ -12,7 +12,7 @@ use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, ask};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks::{self, Sample, State};
-use bellows_inspect::tap::{CaptureFile, Counts, TapStop, Sink, TapTaken};
+use bellows_inspect::tap::{CaptureFile, Counts, Sink, TapStop, TapTaken};
 use bellows_inspect::{InspectError, baseline};
 use bellows_observe::RuntimeDir;
 use serde::Deserialize;

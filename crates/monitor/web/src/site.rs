@@ -265,7 +265,9 @@ impl Site {
 
     fn change(&self, change: &NetworkChange) -> Answer {
         let done = match change {
-            NetworkChange::Clear(order) => network(&order.network).and_then(|runtime_dir| requests::clear(&runtime_dir)),
+            NetworkChange::Clear(order) => {
+                network(&order.network).and_then(|runtime_dir| requests::clear(&runtime_dir))
+            }
             NetworkChange::Reload(order) => {
                 network(&order.network).and_then(|runtime_dir| requests::reload(&runtime_dir, order))
             }

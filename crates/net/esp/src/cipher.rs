@@ -90,9 +90,9 @@ impl Cipher {
             (Implementation::Graviola, Algorithm::Aes128Gcm | Algorithm::Aes256Gcm) => {
                 CipherKey::AesGraviola(Box::new(graviola::aead::AesGcm::new(bytes)))
             }
-            (Implementation::Graviola, Algorithm::ChaCha20Poly1305) => {
-                CipherKey::ChaChaGraviola(Box::new(graviola::aead::ChaCha20Poly1305::new(bytes.try_into().expect(LENGTH))))
-            }
+            (Implementation::Graviola, Algorithm::ChaCha20Poly1305) => CipherKey::ChaChaGraviola(Box::new(
+                graviola::aead::ChaCha20Poly1305::new(bytes.try_into().expect(LENGTH)),
+            )),
             (Implementation::RustCrypto, Algorithm::Aes128Gcm) => {
                 CipherKey::Aes128(Box::new(aes_gcm::Aes128Gcm::new_from_slice(bytes).expect(LENGTH)))
             }

@@ -5,8 +5,8 @@ mod support;
 use std::collections::BTreeSet;
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, NEXT_HEADER_DUMMY, OpenError,
-    OutboundSettings, KeyProgress, SettingsError, Spi,
+    Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, KeyProgress, NEXT_HEADER_DUMMY,
+    OpenError, OutboundSettings, SettingsError, Spi,
 };
 use proptest::prelude::*;
 use support::{SPI, ends, inbound, inbound_after, keys, outbound, outbound_after, seal, spi};

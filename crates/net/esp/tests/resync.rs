@@ -3,8 +3,8 @@
 mod support;
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, OpenError, Outbound, OutboundSettings,
-    KeyProgress,
+    Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, KeyProgress, OpenError, Outbound,
+    OutboundSettings,
 };
 use support::{inbound_after, keys, outbound_after, seal, spi};
 

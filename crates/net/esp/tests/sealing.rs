@@ -3,8 +3,8 @@
 mod support;
 
 use bellows_esp::{
-    Algorithm, Amount, Cipher, HEADER, Inbound, InboundSettings, Lifetime, Limit, OpenError, Outbound,
-    OutboundSettings, KeyProgress, SealError, sealed_length, trailer_length,
+    Algorithm, Amount, Cipher, HEADER, Inbound, InboundSettings, KeyProgress, Lifetime, Limit, OpenError, Outbound,
+    OutboundSettings, SealError, sealed_length, trailer_length,
 };
 use support::{inbound, inbound_after, keys, outbound, outbound_after, seal, spi};
 

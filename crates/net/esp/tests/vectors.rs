@@ -2,7 +2,7 @@
 
 mod support;
 
-use bellows_esp::{Algorithm, Cipher, Implementation, Inbound, InboundSettings, Keys, KeyProgress, Spi};
+use bellows_esp::{Algorithm, Cipher, Implementation, Inbound, InboundSettings, KeyProgress, Keys, Spi};
 use support::hex;
 
 struct Example {

@@ -7,8 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bellows_esp::{
-    Algorithm, Associations, Cipher, Implementation, Inbound, InboundSettings, Keys, Outbound, OutboundSettings,
-    KeyProgress, Spi,
+    Algorithm, Associations, Cipher, Implementation, Inbound, InboundSettings, KeyProgress, Keys, Outbound,
+    OutboundSettings, Spi,
 };
 
 /// The bytes of every key, which nothing else has: half of the shortest key.
@@ -66,7 +66,8 @@ fn keys_are_zeroed_before_their_memory_is_freed() {
             let cipher = || Cipher::by(*implementation, &keys());
             assert_eq!(found(|| drop(cipher())), 0, "{algorithm} by {implementation:?}");
             let spi = Spi::new(1_000).unwrap();
-            let inbound = || Inbound::with_cipher(spi, cipher(), InboundSettings::default(), KeyProgress::new()).unwrap();
+            let inbound =
+                || Inbound::with_cipher(spi, cipher(), InboundSettings::default(), KeyProgress::new()).unwrap();
             let outbound = || Outbound::with_cipher(spi, cipher(), OutboundSettings::default(), KeyProgress::new());
             let replaced = found(|| {
                 let mut associations = Associations::new(0);

@@ -1,6 +1,8 @@
 //! Runs a graph step by step: slow, portable and obvious, so that it tells whether faster code is right.
 
-use crate::graph::{BlockIndex, ComparisonOperator, BlockEnd, Graph, MAX_ROUNDS, Operand, Operation, Register, Step, Value, Width};
+use crate::graph::{
+    BlockEnd, BlockIndex, ComparisonOperator, Graph, MAX_ROUNDS, Operand, Operation, Register, Step, Value, Width,
+};
 
 /// The bytes of a packet that were captured, and its length on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +254,11 @@ mod tests {
                 yes: 2,
                 no: 1,
             };
-            graph(vec![block(vec![add.clone()], branch), block(vec![], BlockEnd::Again(0)), block(vec![], BlockEnd::Accept)])
+            graph(vec![
+                block(vec![add.clone()], branch),
+                block(vec![], BlockEnd::Again(0)),
+                block(vec![], BlockEnd::Accept),
+            ])
         };
         assert!(matches(&until(MAX_ROUNDS + 1), PacketView::whole(&[])));
         assert!(!matches(&until(MAX_ROUNDS + 2), PacketView::whole(&[])));
@@ -260,8 +266,13 @@ mod tests {
 
     #[test]
     fn the_length_is_that_on_the_wire() {
-        let longer =
-            BlockEnd::Branch { comparison: ComparisonOperator::Greater, left: A, right: Operand::Constant(99), yes: 1, no: 2 };
+        let longer = BlockEnd::Branch {
+            comparison: ComparisonOperator::Greater,
+            left: A,
+            right: Operand::Constant(99),
+            yes: 1,
+            no: 2,
+        };
         let graph = graph(vec![
             block(vec![step(0, Value::Length)], longer),
             block(vec![], BlockEnd::Accept),

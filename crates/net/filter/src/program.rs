@@ -350,7 +350,7 @@ fn view<'a>(packet: &'a Packet, lengths: &[u32], index: usize) -> PacketView<'a>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Block, ComparisonOperator, BlockEnd, Operand, Register, Step, Value, Width};
+    use crate::graph::{Block, BlockEnd, ComparisonOperator, Operand, Register, Step, Value, Width};
 
     /// Packets whose first byte is this number.
     fn first_byte(number: u32) -> Graph {
@@ -377,7 +377,8 @@ mod tests {
         for interpret in [false, true] {
             let options = ProgramOptions { interpret, ..ProgramOptions::default() };
             let one = Program::with(&both[..1], DecisionMode::First, options).unwrap();
-            let [first, all] = [DecisionMode::First, DecisionMode::All].map(|mode| Program::with(&both, mode, options).unwrap());
+            let [first, all] =
+                [DecisionMode::First, DecisionMode::All].map(|mode| Program::with(&both, mode, options).unwrap());
             let mut matches = Matches::default();
             for count in [0, 1, 63, 64, 65, 128, 129, 200] {
                 let packets = &packets[..count];

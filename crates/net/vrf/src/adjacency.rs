@@ -279,8 +279,14 @@ impl Adjacencies {
     /// Frees an index that no route leads to any more.
     pub fn remove(&self, index: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let unused =
-            Adjacency { kind: AdjacencyKind::Unused, interface: 0, mtu: 0, length: 0, header: [0; MAX_HEADER], next_hop: None };
+        let unused = Adjacency {
+            kind: AdjacencyKind::Unused,
+            interface: 0,
+            mtu: 0,
+            length: 0,
+            header: [0; MAX_HEADER],
+            next_hop: None,
+        };
         self.write(index, &unused);
         state.returned.push_back((index, clock::now()));
     }
@@ -330,7 +336,14 @@ impl Adjacencies {
                 _ => None,
             };
             let (kind, interface, mtu, length) = (shape.kind(), shape.interface(), shape.mtu(), shape.length());
-            return (kind != AdjacencyKind::Unused).then_some(Adjacency { kind, interface, mtu, length, header, next_hop });
+            return (kind != AdjacencyKind::Unused).then_some(Adjacency {
+                kind,
+                interface,
+                mtu,
+                length,
+                header,
+                next_hop,
+            });
         }
     }
 
@@ -404,7 +417,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let table = Adjacencies::new(4);
-        let v6 = Adjacency { next_hop: Some("2001:db8::1".parse().unwrap()), kind: AdjacencyKind::Incomplete, ..numbered(7) };
+        let v6 = Adjacency {
+            next_hop: Some("2001:db8::1".parse().unwrap()),
+            kind: AdjacencyKind::Incomplete,
+            ..numbered(7)
+        };
         let glean = Adjacency { next_hop: None, kind: AdjacencyKind::Glean, ..numbered(8) };
         let wanted = [numbered(0xfffe), v6, glean];
         let indices = wanted.map(|adjacency| table.add(&adjacency).unwrap());

@@ -99,7 +99,14 @@ impl Interface {
     /// The adjacency of all neighbours on the link that have none of their own.
     pub fn glean(&self, number: u16) -> Adjacency {
         let (header, length) = self.header(MacAddr::default(), EtherType::IPV4);
-        Adjacency { kind: AdjacencyKind::Glean, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: None }
+        Adjacency {
+            kind: AdjacencyKind::Glean,
+            interface: number,
+            mtu: self.mtu,
+            length: length as u8,
+            header,
+            next_hop: None,
+        }
     }
 }
 

@@ -42,6 +42,6 @@ pub use reserved::Reserved;
 pub use route::RouteSpec;
 pub use tag::Tag;
 pub use vrf::{
-    CommandBatch, Done, IfExists, Inherited, Listed, Match, RouteFilter, Staged, Statistics, Swapped, RouteTarget, Vrf, VrfChanges,
-    VrfError, Way,
+    CommandBatch, Done, IfExists, Inherited, Listed, Match, RouteFilter, RouteTarget, Staged, Statistics, Swapped, Vrf,
+    VrfChanges, VrfError, Way,
 };

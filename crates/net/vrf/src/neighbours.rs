@@ -384,8 +384,15 @@ impl Neighbours {
         self.remove(key);
         let state = NeighbourState::Permanent;
         let filed = self.filed();
-        let permanent =
-            NeighbourEntry { state, mac: Some(mac), asked: 0, deadline: u64::MAX, is_awaited: false, class: None, filed };
+        let permanent = NeighbourEntry {
+            state,
+            mac: Some(mac),
+            asked: 0,
+            deadline: u64::MAX,
+            is_awaited: false,
+            class: None,
+            filed,
+        };
         self.entries.insert(key, permanent);
         self.file(key);
         self.by_state[state as usize] += 1;
@@ -396,7 +403,9 @@ impl Neighbours {
     /// there. Returns whether it did: not without room, and not in place of one that is known here. One that has failed
     /// is watched.
     pub fn adopt(&mut self, key: NeighbourKey, from: &Neighbours, known: NeighbourKey, now: u64) -> bool {
-        let Some(&NeighbourEntry { state, mac, asked, deadline, filed, .. }) = from.entries.get(&known) else { return false };
+        let Some(&NeighbourEntry { state, mac, asked, deadline, filed, .. }) = from.entries.get(&known) else {
+            return false;
+        };
         if self.entries.contains_key(&key) {
             return false;
         }

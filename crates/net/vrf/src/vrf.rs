@@ -709,7 +709,11 @@ mod tests {
         assert_eq!(vrf.adjacencies().used(), before + 4);
         for destination in ["20.1.2.3", "10.0.1.9", "10.0.1.5", "2001:db8:1::5"] {
             let adjacency = look(&vrf, destination).1.unwrap();
-            assert_eq!((adjacency.kind, &adjacency.header[..6]), (AdjacencyKind::Complete, &MAC.0[..]), "{destination}");
+            assert_eq!(
+                (adjacency.kind, &adjacency.header[..6]),
+                (AdjacencyKind::Complete, &MAC.0[..]),
+                "{destination}"
+            );
         }
         assert_eq!(look(&vrf, "fe80::5").0, special::LOCAL, "link-local addresses have no routes");
         for address in ["10.0.1.9", "10.0.1.5", "2001:db8:1::5", "fe80::5"] {

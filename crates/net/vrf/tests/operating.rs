@@ -8,7 +8,8 @@ use bellows_vrf::command::{RouteCommand, Verb};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::route::IpPrefix;
 use bellows_vrf::{
-    Done, IfExists, Interface, Listed, Match, Origin, RouteFilter, RouteSpec, Staged, RouteTarget, Vrf, VrfChanges, VrfError,
+    Done, IfExists, Interface, Listed, Match, Origin, RouteFilter, RouteSpec, RouteTarget, Staged, Vrf, VrfChanges,
+    VrfError,
 };
 use bellows_wire::MacAddr;
 use proptest::prelude::*;

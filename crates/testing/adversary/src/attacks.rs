@@ -13,7 +13,7 @@ use fastrand::Rng;
 use rustix::event::epoll;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl};
 
-use crate::peer::{Descriptor, GUEST, INDIRECT, LENGTH, NEXT, HostilePeer, SIZE, USER, WRITE};
+use crate::peer::{Descriptor, GUEST, HostilePeer, INDIRECT, LENGTH, NEXT, SIZE, USER, WRITE};
 
 /// An attack by a guest, or by its process.
 pub struct Attack {

@@ -1,7 +1,9 @@
 //! Filters made of arbitrary bytes: the interpreter of graphs, that of plans, and machine code must agree on them.
 
 use bellows_filter::Program;
-use bellows_filter::graph::{Block, ComparisonOperator, BlockEnd, Graph, Operand, Operation, Register, Step, Value, Width};
+use bellows_filter::graph::{
+    Block, BlockEnd, ComparisonOperator, Graph, Operand, Operation, Register, Step, Value, Width,
+};
 use bellows_filter::interpret::{PacketView, matches};
 use bellows_filter::plan::DecisionMode;
 use bellows_filter::program::ProgramOptions;
@@ -15,7 +17,8 @@ const VECTOR: usize = 8 * 12 + 3;
 pub fn agree(graphs: &[Graph], packet: &[u8]) {
     let [mut guarded, mut whole] = [(); 2].map(|()| Guarded::new().expect("a page in front of another one"));
     let graphs: Vec<&Graph> = graphs.iter().collect();
-    let program = |graphs: &[&Graph], mode| Program::with(graphs, mode, ProgramOptions::default()).expect("valid graphs");
+    let program =
+        |graphs: &[&Graph], mode| Program::with(graphs, mode, ProgramOptions::default()).expect("valid graphs");
     let one = program(&graphs[..1], DecisionMode::First);
     let [first, all] = [DecisionMode::First, DecisionMode::All].map(|mode| program(&graphs, mode));
     for program in [&one, &first, &all] {
@@ -159,8 +162,13 @@ impl<'a> Choices<'a> {
     }
 
     fn end(&mut self, index: usize, count: usize, registers: usize) -> BlockEnd {
-        const COMPARISONS: [ComparisonOperator; 5] =
-            [ComparisonOperator::Equal, ComparisonOperator::Equal, ComparisonOperator::Greater, ComparisonOperator::GreaterOrEqual, ComparisonOperator::AnyBit];
+        const COMPARISONS: [ComparisonOperator; 5] = [
+            ComparisonOperator::Equal,
+            ComparisonOperator::Equal,
+            ComparisonOperator::Greater,
+            ComparisonOperator::GreaterOrEqual,
+            ComparisonOperator::AnyBit,
+        ];
         if index + 1 == count {
             return BlockEnd::Accept;
         }

@@ -98,7 +98,10 @@ impl VpnEnd {
     pub fn check(&mut self, event: &VpnEvent) {
         let (mut to_wire, mut to_port): (Option<&[u8]>, Option<&[u8]>) = (None, None);
         match event {
-            VpnEvent::Control(bytes) | VpnEvent::FromTunnel(bytes) | VpnEvent::FromCircuit(bytes) | VpnEvent::FromWire(bytes)
+            VpnEvent::Control(bytes)
+            | VpnEvent::FromTunnel(bytes)
+            | VpnEvent::FromCircuit(bytes)
+            | VpnEvent::FromWire(bytes)
                 if bytes.is_empty() || bytes.len() > MAX_LENGTH => {}
             VpnEvent::Pause(milliseconds) => {
                 self.now += u64::from(*milliseconds) * 1_000_000;

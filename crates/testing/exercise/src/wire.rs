@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use bellows_wire::flow::{self, Directions, Flow};
-use bellows_wire::offload::{Checksums, GsoPacket, GsoKind, Transport, finish_checksum};
+use bellows_wire::offload::{Checksums, GsoKind, GsoPacket, Transport, finish_checksum};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellows_testkit::netns::capture::Capture;
 use bellows_testkit::netns::interface::differences;
-use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::traffic::{self, Servers, StreamDirection};
 use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect, disconnect};
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::{eventually, frames, scratch};

@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Resource, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_filter::plan::DecisionMode;
 use bellows_filter::{NETMASK_UNKNOWN, Scope};
@@ -27,8 +27,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::decider::{Decider, spread};
-pub use self::filters::Filters;
 pub(crate) use self::filters::FilterSource;
+pub use self::filters::Filters;
 pub(crate) use self::programs::{Choices, Programs};
 use self::states::States;
 use crate::state_table::StateTable;

@@ -52,7 +52,8 @@ impl Programs {
         };
         let parsed: Result<Vec<_>, _> = sources.iter().map(parse).collect();
         let parsed = parsed?;
-        let nothing = Graph { blocks: vec![Block { steps: Vec::new(), end: BlockEnd::Reject, part: 0..0 }], registers: 0 };
+        let nothing =
+            Graph { blocks: vec![Block { steps: Vec::new(), end: BlockEnd::Reject, part: 0..0 }], registers: 0 };
         let mut compiled = Vec::new();
         for (index, &link_type) in link_types.iter().enumerate() {
             let graphs: Vec<&Graph> =

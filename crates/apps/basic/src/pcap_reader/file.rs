@@ -11,7 +11,7 @@ use bellows_packet::{DATA_ROOM, Meta, Packet};
 use bellows_sys::FileError;
 use rustix::fs::OFlags;
 
-use super::pace::{ReplayPace, DepartureVerdict};
+use super::pace::{DepartureVerdict, ReplayPace};
 use super::{Orders, PacketSource, PcapReader, Repeat, exceeds_buffers};
 use crate::claims;
 use crate::pcap_filter::Programs;

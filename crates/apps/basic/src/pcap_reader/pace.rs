@@ -104,7 +104,8 @@ mod tests {
     fn a_long_delay_is_not_made_up_for() {
         let mut pace = ReplayPace::rate("1kpps".parse().unwrap());
         assert_eq!(pace.judge(0, 0, 0, Some(60)), DepartureVerdict::Go);
-        let late = (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0, Some(60)) == DepartureVerdict::Go).count();
+        let late =
+            (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0, Some(60)) == DepartureVerdict::Go).count();
         assert_eq!(late, 101);
     }
 

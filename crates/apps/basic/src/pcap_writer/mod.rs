@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
 use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{BenchSetup, BenchFiles, Bytes, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Bytes, Configure, Context, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use bellows_sys::FileError;
 use bellows_sys::access::FileAccess;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellows_common::lanes::Lanes;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_toeplitz::{DEFAULT_KEY, MIN_KEY};
 use schemars::JsonSchema;

@@ -7,7 +7,7 @@ use bellows_arena::Fixed;
 use bellows_shared::{Head, Seen, Words};
 use bellows_sys::cache::prefetch;
 use bellows_sys::keyed_hash::{self, KeyedHash};
-use bellows_wire::connection::{Key, ConnectionKind, Member, WORDS};
+use bellows_wire::connection::{ConnectionKind, Key, Member, WORDS};
 use bellows_wire::tcp::flags;
 
 /// Connections in a bucket: the heads of one cache line.

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::thread;
 
 use bellows_wire::IpProtocol;
-use bellows_wire::connection::{Key, ConnectionKind, of_ip};
+use bellows_wire::connection::{ConnectionKind, Key, of_ip};
 use bellows_wire::tcp::flags::{ACK, FIN, RST, SYN};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Fragments of IPv6 packets, which only their source makes (RFC 8200, section 4.5).
 
 use bellows_packet::{Packet, Vector};
-use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
+use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv6::{Ipv6Packet, field};
 

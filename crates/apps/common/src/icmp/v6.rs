@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Word};
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
-use bellows_wire::ndp::{self, MessageDraft, MAX_DRAFT};
+use bellows_wire::ndp::{self, MAX_DRAFT, MessageDraft};
 use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr};
 
 use super::{Family, Unanswered, compose};

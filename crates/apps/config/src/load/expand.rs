@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bellows_engine::LinkEnd;
 use serde_json::Value as Json;
 
-use super::{Builder, TableKind, KnownApp, KnownKind, MAX_APPS, MAX_LINKS, Pending, Wrong, common_of, has_key};
+use super::{Builder, KnownApp, KnownKind, MAX_APPS, MAX_LINKS, Pending, TableKind, Wrong, common_of, has_key};
 use crate::bases::{Bases, base_of};
 use crate::compound::{CompoundEntry, PartKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};

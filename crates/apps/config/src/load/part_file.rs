@@ -17,7 +17,7 @@ use crate::common::Common;
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::meant::nearest;
 use crate::parameters::{Parameter, ParameterType, network_part_schema, parameter_schema, ports_schema, values_schema};
-use crate::source::{NamedTable, FileReader};
+use crate::source::{FileReader, NamedTable};
 use crate::value::{self, Key, Node, Place, Table, Value};
 
 /// The file of a compound app, before its parameters have values.

@@ -7,7 +7,7 @@ use std::path::Path;
 use bellows_sys::FileError;
 use toml::de::DeTable;
 
-use super::{PART, FileReader, TOO_LARGE};
+use super::{FileReader, PART, TOO_LARGE};
 use crate::diagnostics::{Diagnostic, quoted};
 use crate::value::{Node, Place, Table, Value, table};
 

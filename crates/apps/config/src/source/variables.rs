@@ -2,7 +2,7 @@
 
 use std::env::VarError;
 
-use super::{MAX_EXPANDED, FileReader};
+use super::{FileReader, MAX_EXPANDED};
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value};

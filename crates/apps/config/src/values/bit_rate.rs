@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{ValueKind, ValueError, decimals, reached, scaled, split};
+use super::{ValueError, ValueKind, decimals, reached, scaled, split};
 
 /// A rate in whole bits per second, written as a number or with its unit: `10Gb/s`, `100Mbit/s`, `64kbps`.
 ///

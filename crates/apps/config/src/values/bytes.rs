@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{ValueKind, ValueError, scaled, split};
+use super::{ValueError, ValueKind, scaled, split};
 
 /// A number of bytes, written as a number or with its unit: `65536`, `64kB` (64,000), `64KiB` (65,536).
 ///

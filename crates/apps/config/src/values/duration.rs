@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{ValueKind, ValueError, decimals, reached, scaled, split};
+use super::{ValueError, ValueKind, decimals, reached, scaled, split};
 
 /// A span of time in whole nanoseconds, written with its unit: `10s`, `1.5ms`, `200us`, `3m`.
 ///

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use super::{ValueKind, ValueError, decimal, split};
+use super::{ValueError, ValueKind, decimal, split};
 
 /// A part of a whole, from 0 to 1, written as a number or as a percentage: `0.01`, `1%`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{BitRate, ValueKind, ValueError, decimal, respelled_rate, split};
+use super::{BitRate, ValueError, ValueKind, decimal, respelled_rate, split};
 
 /// A rate in packets per second, written as a number or with a decimal prefix: `250000`, `250k`, `1.5M`, `1Gpps`.
 ///

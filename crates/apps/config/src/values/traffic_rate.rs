@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{BitRate, ValueKind, Rate, ValueError, decimal, respelled_rate, split};
+use super::{BitRate, Rate, ValueError, ValueKind, decimal, respelled_rate, split};
 
 /// The shortest Ethernet frame, without its check sequence.
 const MIN_FRAME: usize = 60;

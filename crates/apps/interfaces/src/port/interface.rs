@@ -11,7 +11,7 @@ use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, S
 use bellows_ports::QueueBell;
 use serde_json::{Value, json};
 
-use super::app::{PortApp, Role, PortSession};
+use super::app::{PortApp, PortSession, Role};
 use super::bell::{AnyBell, watch};
 use super::outgoing::{Awaits, Sender};
 use super::{deliver, turns};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell, PeerPolicy};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::status::StatusJson;
 use crate::port;
-use crate::port::app::{PortApp, Role, PortSession};
+use crate::port::app::{PortApp, PortSession, Role};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::port::queues::{MAX_QUEUES, Queues};

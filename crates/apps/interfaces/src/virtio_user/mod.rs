@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::status::{StatusJson, Totals};
 use crate::port;
-use crate::port::app::{PortApp, Role, PortSession};
+use crate::port::app::{PortApp, PortSession, Role};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::virtio::{self, Side, VirtioOption};

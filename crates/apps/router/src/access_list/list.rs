@@ -9,7 +9,7 @@ use bellows_filter::program::ProgramOptions as Code;
 use bellows_packet::{CAPACITY, Packet};
 use serde_json::{Value, json};
 
-use crate::access_rules::{RuleAction, Rule};
+use crate::access_rules::{Rule, RuleAction};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ mod tests;
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_filter::access::{Site, Unknown};
 use bellows_packet::{CAPACITY, Packet};
@@ -21,8 +21,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::list::{RuleCounts, Fate, List};
-use crate::access_rules::{self, RuleAction, Rule};
+use self::list::{Fate, List, RuleCounts};
+use crate::access_rules::{self, Rule, RuleAction};
 use crate::forwarding::{UNUSUAL, USUAL};
 use crate::vrf::RoutingDomain;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Refused};
 use bellows_common::limit::{Hearing, MessageSender};
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_netif::arp_guard;
 use bellows_packet::Packet;
@@ -258,8 +258,9 @@ impl Arp {
 
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
-        let links: Vec<LinkStrangers> =
-            std::iter::once(LinkStrangers::default()).chain(domain.tables().interfaces().iter().map(LinkStrangers::of)).collect();
+        let links: Vec<LinkStrangers> = std::iter::once(LinkStrangers::default())
+            .chain(domain.tables().interfaces().iter().map(LinkStrangers::of))
+            .collect();
         Arp {
             resolver: Resolver::new(domain, IpFamily::V4, limits),
             hearing: Hearing::new(links.len() - 1),

@@ -5,7 +5,7 @@
 //! of: packets whose time runs out, that are too long, or whose next hop is not resolved.
 
 use bellows_packet::{FramesMut, Packet};
-use bellows_vrf::adjacency::{Lines, Seen, AdjacencyState};
+use bellows_vrf::adjacency::{AdjacencyState, Lines, Seen};
 use bellows_vrf::{IcmpError, Reason, Tag};
 
 use super::family::{Family, Headers};
@@ -94,7 +94,12 @@ fn write_usual<F: Family>(
 
 /// Numbers and tags packets as the decision about each of them would, if that is certain. Hot.
 #[inline(never)]
-fn divert<F: Family>(frames: &mut FramesMut<'_, F::Headers>, known: &mut KnownFacts<'_, F>, places: &[u8], ways: Ways<'_>) {
+fn divert<F: Family>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    known: &mut KnownFacts<'_, F>,
+    places: &[u8],
+    ways: Ways<'_>,
+) {
     let time_exceeded = const { IcmpError::of(Reason::TimeExceeded).number() };
     for place in places.iter().map(|&place| usize::from(place)) {
         let packet = &frames.packets()[place];

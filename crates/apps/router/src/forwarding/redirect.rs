@@ -27,7 +27,8 @@ pub fn is_better_reached_directly(domain: &RoutingDomain, tag: Tag, frame: &[u8]
     };
     let Some([source, destination]) = addresses(frame.get(ETHERNET..).unwrap_or_default()) else { return false };
     let next = adjacency.next_hop.unwrap_or(destination);
-    let is_known = domain.redirects(number) && adjacency.kind == AdjacencyKind::Complete && adjacency.interface == number;
+    let is_known =
+        domain.redirects(number) && adjacency.kind == AdjacencyKind::Complete && adjacency.interface == number;
     is_known && next != source && is_on_one_link(interface, source, next, destination)
 }
 

@@ -2,7 +2,7 @@
 
 use bellows_packet::{Contents, Frames, FramesMut, Handles, Packet, Start};
 use bellows_sys::simd::{Loop, Simd};
-use bellows_vrf::adjacency::{Lines, Seen, AdjacencyState};
+use bellows_vrf::adjacency::{AdjacencyState, Lines, Seen};
 use bellows_vrf::{Adjacencies, Tag};
 
 use super::family::{Family, Headers};
@@ -116,7 +116,8 @@ impl<F: Family> RewriteBatch<F> {
     ) -> bool {
         let lines = ways.adjacencies.lines();
         let first_tag = first_tag(frames);
-        let is_usual = |shape: AdjacencyState| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
+        let is_usual =
+            |shape: AdjacencyState| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
         let first = lines.head(first_tag.number());
         if (Tag(handles.least_tag).interface() == 0) | !is_usual(AdjacencyState::of(first)) {
             return false;

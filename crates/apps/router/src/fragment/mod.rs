@@ -9,11 +9,11 @@ use bellows_common::fragmenter::{Fragmenter, Plan, Refused};
 use bellows_common::headers::ETHERNET;
 use bellows_common::ip_frame::IpFrame;
 use bellows_common::segmentation::{kind_of, segment};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Input, Io, Output, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
 use bellows_vrf::{IcmpError, Reason, Tag};
-use bellows_wire::offload::{GsoPacket, GsoKind as GsoKind, finish_checksum};
+use bellows_wire::offload::{GsoKind, GsoPacket, finish_checksum};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bellows_common::headers::{ETHERNET, uncover};
 use bellows_common::icmp::{Family, Unanswered, V4, V6};
 use bellows_common::limit::SharedLimit;
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Count, Counter, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_shared::Breath;

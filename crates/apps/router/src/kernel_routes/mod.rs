@@ -18,7 +18,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Status};
 use bellows_netif::route::{protocol_name, table_name, table_number};
 use schemars::JsonSchema;

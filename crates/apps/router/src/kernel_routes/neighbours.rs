@@ -51,7 +51,8 @@ impl Neighbours {
 
     /// Ends a reading that had these. Returns those that are gone.
     pub(super) fn end_reading(&mut self, read: &[KernelNeighbour]) -> Vec<KernelNeighbour> {
-        let there: HashSet<KernelNeighbourKey> = read.iter().map(|neighbour| (neighbour.device, neighbour.address)).collect();
+        let there: HashSet<KernelNeighbourKey> =
+            read.iter().map(|neighbour| (neighbour.device, neighbour.address)).collect();
         self.refused.retain(|key, _| there.contains(key));
         let is_gone = |(_, known): &(&KernelNeighbourKey, &Known)| known.generation != self.generation;
         let gone = |(&(device, address), _)| KernelNeighbour { device, address, mac: None };

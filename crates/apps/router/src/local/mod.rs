@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Refused, Verdict};
 use bellows_common::limit::SharedLimit;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Packet};
 use bellows_vrf::adjacency::special;

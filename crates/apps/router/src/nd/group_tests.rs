@@ -65,7 +65,13 @@ fn groups() -> BTreeSet<Ipv6Addr> {
 }
 
 /// A message of listeners that interface `number` received, with a change of its frame.
-fn message(number: u16, source: &str, destination: &str, draft: &mut MessageDraft, change: impl FnOnce(&mut [u8])) -> Packet {
+fn message(
+    number: u16,
+    source: &str,
+    destination: &str,
+    draft: &mut MessageDraft,
+    change: impl FnOnce(&mut [u8]),
+) -> Packet {
     let (src, dst) = (ip(source), ip(destination));
     let message = draft.finish(&IpPair::V6 { src, dst }).to_vec();
     let mut frame =

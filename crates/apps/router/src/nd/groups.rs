@@ -11,7 +11,7 @@ use bellows_packet::Packet;
 use bellows_vrf::interface::subnet_router;
 use bellows_vrf::{Interface, Tag};
 use bellows_wire::mld::{self, Query, message_type};
-use bellows_wire::ndp::{self, MessageDraft, MAX_DRAFT};
+use bellows_wire::ndp::{self, MAX_DRAFT, MessageDraft};
 use bellows_wire::{IpProtocol, Ipv6Packet};
 
 use super::listener::{Listener, Message};

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Refused};
 use bellows_common::limit::Hearing;
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_sys::clock;

@@ -132,7 +132,8 @@ mod tests {
             mtu: Some(1400),
             prefixes: vec![prefix("2001:db8:1::", 3600)],
         };
-        let mut draft = MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, u32::from_be_bytes([hop_limit, flags, 0, 9]));
+        let mut draft =
+            MessageDraft::new(message_type::ROUTER_ADVERTISEMENT, u32::from_be_bytes([hop_limit, flags, 0, 9]));
         draft.put(&[0; 8]);
         mtu.into_iter().for_each(|mtu| _ = draft.put_mtu(mtu));
         prefixes.iter().for_each(|prefix| _ = draft.put_prefix(prefix));

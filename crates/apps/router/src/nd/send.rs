@@ -9,7 +9,7 @@ use bellows_packet::Packet;
 use bellows_vrf::route::IpPrefix;
 use bellows_vrf::{Interface, Tag};
 use bellows_wire::mld;
-use bellows_wire::ndp::{self, MessageDraft, MAX_DRAFT, flag, message_type, option_type};
+use bellows_wire::ndp::{self, MAX_DRAFT, MessageDraft, flag, message_type, option_type};
 use bellows_wire::{EtherType, IpPair, IpProtocol, Ipv6Header, MacAddr};
 
 use super::Nd;
@@ -180,7 +180,13 @@ impl Nd {
     }
 
     /// Sends a message. Returns whether its link has room for it.
-    pub(super) fn send(&mut self, io: &Io<Self>, interface: &Interface, to: &Recipient, draft: &mut MessageDraft) -> bool {
+    pub(super) fn send(
+        &mut self,
+        io: &Io<Self>,
+        interface: &Interface,
+        to: &Recipient,
+        draft: &mut MessageDraft,
+    ) -> bool {
         let Some(output) = self.resolver.output(to.number) else { return false };
         let (header, length) = interface.header(to.mac, EtherType::IPV6);
         let packet = compose(to.addresses, to.envelope, draft)

@@ -3,7 +3,7 @@ use bellows_rig::Rig;
 use bellows_vrf::adjacency::special;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::{IfExists, RouteSpec, Vrf};
-use bellows_wire::ndp::{self, MessageDraft, Message, PrefixOption, flag, message_type, option_type};
+use bellows_wire::ndp::{self, Message, MessageDraft, PrefixOption, flag, message_type, option_type};
 use bellows_wire::{IpPair, IpProtocol, Ipv6Header, Ipv6Packet};
 use proptest::prelude::*;
 

@@ -43,7 +43,9 @@ impl DatagramKey {
     pub(super) fn source(&self) -> IpAddr {
         match self {
             DatagramKey::V4([addresses, _]) => IpAddr::from(((addresses >> 32) as u32).to_be_bytes()),
-            DatagramKey::V6([high, low, ..]) => IpAddr::from((u128::from(*high) << 64 | u128::from(*low)).to_be_bytes()),
+            DatagramKey::V6([high, low, ..]) => {
+                IpAddr::from((u128::from(*high) << 64 | u128::from(*low)).to_be_bytes())
+            }
         }
     }
 }

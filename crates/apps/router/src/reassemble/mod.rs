@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_common::full_table::FullTable;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Bytes, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Bytes, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Output, Port, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Drain, Packet};
 use bellows_vrf::{IcmpError, Reason, Tag};

@@ -9,7 +9,7 @@
 //! secret hash, so that who sends from many addresses takes room from its own link alone.
 
 use bellows_packet::Packet;
-use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
+use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 
 use super::assemble::Sum;
 use super::header::{DatagramKey, Piece, V4, V6};
@@ -235,7 +235,8 @@ impl ReassemblyTable {
 
     /// When the next datagram times out.
     pub(super) fn next_timeout(&self) -> Option<u64> {
-        let due = |(queue, timeout): (&ArrivalQueue, u64)| Some(self.datagrams.get(queue.oldest as usize)?.since + timeout);
+        let due =
+            |(queue, timeout): (&ArrivalQueue, u64)| Some(self.datagrams.get(queue.oldest as usize)?.since + timeout);
         self.queues.iter().zip(self.limits.timeouts).filter_map(due).min()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Verdict};
 use bellows_common::segmentation::kind_of;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
 use bellows_sys::simd::Simd;
@@ -282,7 +282,11 @@ impl<F: Family> Configure for Rewrite<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {
-        BenchSetup::Rows(vec![BenchRow { inputs: &["input"], outputs: &[OUT], ..row(&F::REWRITE[..3], Behind::LookUp) }])
+        BenchSetup::Rows(vec![BenchRow {
+            inputs: &["input"],
+            outputs: &[OUT],
+            ..row(&F::REWRITE[..3], Behind::LookUp)
+        }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Rewrite<F>, SettingError> {

@@ -15,7 +15,7 @@ mod vlans;
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, UNUSUAL};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError, SharedObject};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError, SharedObject};
 use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status, counters};
 use bellows_packet::Packet;
 
@@ -26,7 +26,7 @@ use self::decide::{
 };
 use self::storm::{Flood, Storm, is_reserved};
 use self::vlans::{Leaves, Membership, retag};
-use crate::mac_table::{self, Key, MacTable, BridgePort, PortLimit};
+use crate::mac_table::{self, BridgePort, Key, MacTable, PortLimit};
 
 /// What is known of an input.
 struct InputOrigin {

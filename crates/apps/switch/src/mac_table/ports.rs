@@ -146,7 +146,8 @@ mod tests {
     fn numbers_are_used_again_when_nothing_is_known_at_the_port() {
         let ports = PortList::default();
         let addresses = |number| u32::from(number == 7);
-        let all: Vec<BridgePort> = (0..PORTS).filter_map(|port| ports.of_bridge(&port.to_string(), addresses)).collect();
+        let all: Vec<BridgePort> =
+            (0..PORTS).filter_map(|port| ports.of_bridge(&port.to_string(), addresses)).collect();
         assert_eq!((all.len(), ports.number("more", addresses)), (PORTS, None));
         assert_eq!(ports.of_bridge("7", addresses).map(|port| port.number), Some(7));
         drop(all);

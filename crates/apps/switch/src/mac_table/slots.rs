@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_sys::cache::prefetch;
-use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
+use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 
 use super::entry::{Entry, Hashed, Key, PORTS, PortNumber, VLANS, Value};
 

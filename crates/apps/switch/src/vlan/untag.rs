@@ -1,7 +1,7 @@
 //! `vlan-untag`: takes frames out of a VLAN.
 
 use bellows_common::lanes::{Lanes, UNUSUAL, Verdict, forward_changed};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};

@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use bellows_common::limit::Limit;
-use bellows_config::{BenchSetup, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_events::{HeartbeatTooLong, LinkDown, LinkUp};
 use bellows_packet::Packet;

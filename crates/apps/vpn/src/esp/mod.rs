@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, UNUSUAL};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Vector};
 use bellows_sys::stack;

@@ -74,7 +74,11 @@ impl AssociationPlan {
     ///
     /// # Errors
     /// If a value is out of its range, or the key is none.
-    pub(super) fn read(direction: &Direction, way: Way, read_secret: ReadSecret<'_>) -> Result<AssociationPlan, SettingError> {
+    pub(super) fn read(
+        direction: &Direction,
+        way: Way,
+        read_secret: ReadSecret<'_>,
+    ) -> Result<AssociationPlan, SettingError> {
         let wrong = |message: String, help: &str| SettingError::at("associations", message, help);
         let spi = Spi::new(direction.spi).map_err(|error| wrong(error.to_string(), "").in_entry("spi"))?;
         if way == Way::Outbound && (direction.window.is_some() || direction.resync_after.is_some()) {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gre::Carried;
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
+use crate::tunnel::{self, Protocol, Refusal, Seen, Tunnel, TunnelHeaders};
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by Geneve (RFC 8926).
 ///

@@ -6,7 +6,7 @@ use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Tunnel, TunnelHeaders};
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by GRE (RFC 2784, with the key of RFC 2890).
 ///

@@ -7,7 +7,7 @@ use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Tunnel, TunnelHeaders};
 
 /// Carries Ethernet frames over IPv6 or IPv4 in keyed tunnels: static sessions of L2TPv3 directly over IP (RFC 3931,
 /// section 4.1.1; RFC 8159).

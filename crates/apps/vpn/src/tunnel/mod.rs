@@ -25,10 +25,10 @@ mod wires;
 use std::collections::BTreeMap;
 
 use bellows_common::lanes::Lanes;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Ports, counters};
 use bellows_packet::{CAPACITY, Vector};
-use bellows_sys::keyed_hash::{KeyedHash, KeyWords};
+use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 use bellows_wire::{IpPair, IpProtocol};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

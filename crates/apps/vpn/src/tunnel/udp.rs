@@ -24,7 +24,12 @@ impl Udp<'_> {
     ///
     /// # Errors
     /// If there is no such port.
-    pub(crate) fn shape(&self, number: u32, payload: Payload, checksum: Checksum) -> Result<TunnelHeaders, SettingError> {
+    pub(crate) fn shape(
+        &self,
+        number: u32,
+        payload: Payload,
+        checksum: Checksum,
+    ) -> Result<TunnelHeaders, SettingError> {
         if self.port == 0 {
             return Err(SettingError::at("sessions", "there is no port 0", "give a number from 1 to 65535"));
         }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Payload, Protocol, Refusal, Seen, TunnelHeaders, Tunnel};
+use crate::tunnel::{self, Payload, Protocol, Refusal, Seen, Tunnel, TunnelHeaders};
 
 /// Carries Ethernet frames over IPv4 or IPv6 by VXLAN (RFC 7348).
 ///

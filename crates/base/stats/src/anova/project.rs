@@ -5,7 +5,7 @@
 //! method, twice, which is as accurate as Householder's reflections (Giraud, Langou and Rozložník, *Computers and
 //! Mathematics with Applications* 50, 2005).
 
-use super::cells::{Cells, CellGroup};
+use super::cells::{CellGroup, Cells};
 
 /// A direction of which less than this share is new depends on the others. R's `lm` has the same limit.
 const DEPENDENT: f64 = 1e-7;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{Attributes, Counter, EventSpec, FORMAT, CounterSample, config, kind, modes};
+use super::{Attributes, Counter, CounterSample, EventSpec, FORMAT, config, kind, modes};
 
 /// The contents of each sample, in this order: the instruction, user-mode registers, a copy of the user-mode stack.
 const SAMPLE_INSTRUCTION: u64 = 1 << 0;

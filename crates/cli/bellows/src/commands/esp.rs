@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::arguments::NameOption;
 use crate::command_error::CommandError;
 use crate::commands::events::in_text;
-use crate::operating::{Ask, AnsweringApp, network};
+use crate::operating::{AnsweringApp, Ask, network};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, plural};

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use bellows_config::nearest;
 use bellows_inspect::networks::Access;
 use bellows_inspect::text::sanitize;
+use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
 use crate::commands::show::neighbours;
-use crate::operating::{self, LineCounts, Domain, DomainArguments, Lines, key_words, take_action, take_pair};
+use crate::operating::{self, Domain, DomainArguments, LineCounts, Lines, key_words, take_action, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;

@@ -255,8 +255,13 @@ impl Arguments {
             )));
         }
         let packets_per_second = change.busiest_link().packets;
-        let comparison =
-            PlacementComparison { network, seconds: change.seconds(), packets_per_second, expected: expected.plan, measured };
+        let comparison = PlacementComparison {
+            network,
+            seconds: change.seconds(),
+            packets_per_second,
+            expected: expected.plan,
+            measured,
+        };
         let text = match self.json {
             true => format!("{:#}\n", comparison.json()),
             false => comparison.render(terminal::stdout_is_rich()),

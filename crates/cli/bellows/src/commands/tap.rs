@@ -13,7 +13,7 @@ use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
 use bellows_inspect::networks::Access;
-use bellows_inspect::tap::{CaptureFile, Counts, TapStop, Sink, TapTaken};
+use bellows_inspect::tap::{CaptureFile, Counts, Sink, TapStop, TapTaken};
 use bellows_inspect::text::sanitize;
 use bellows_sys::FileError;
 use bellows_wire::EthernetFrame;

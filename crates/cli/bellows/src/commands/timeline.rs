@@ -10,7 +10,8 @@ use std::time::Duration;
 use bellows_inspect::networks::{self, Access, State};
 use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Of, Report, SpanRow, Slow, Span, RecordedWorker, rows, trace,
+    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Of, RecordedWorker, Report, Slow, Span, SpanRow,
+    rows, trace,
 };
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Passage, Recording};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bellows_config::Registry;
 use bellows_serve::header::HeaderName;
 use bellows_serve::{Address, Bytes, HttpRequest, Response, Routes, Server, StatusCode, Token, blocking};
-use bellows_web::{Answer, Client, Method, SiteOptions, WatchPlace, Site};
+use bellows_web::{Answer, Client, Method, Site, SiteOptions, WatchPlace};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -118,7 +118,8 @@ fn routes(site: &Arc<Site>) -> Routes {
     let mut routes = Routes::new();
     for route in Site::routes() {
         let (path, site) = (route.path, Arc::clone(site));
-        let get = move |site: &Site, request: &HttpRequest| site.get(path, &|name| request.query(name).map(str::to_owned));
+        let get =
+            move |site: &Site, request: &HttpRequest| site.get(path, &|name| request.query(name).map(str::to_owned));
         routes = match (route.method, route.takes_long) {
             (Method::Get, _) if route.is_open => routes.get_open(path, move |request| response(get(&site, request))),
             (Method::Get, false) => routes.get(path, move |request| response(get(&site, request))),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bellows_engine::{End, Outcome};
-use bellows_inspect::networks::Hang;
 use bellows_inspect::histogram::Histogram as Classes;
+use bellows_inspect::networks::Hang;
 use bellows_lab::machine::Machine;
 use bellows_lab::report::{Measurement, Overhead, Ratio, Report};
 use bellows_observe::layout::engine;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellows_testkit::guest::{self, Setup};
 use bellows_testkit::netns::interface::HostInterface;
-use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::traffic::{self, Servers, StreamDirection};
 use bellows_testkit::netns::{CableEnd, Host, Lab, connect};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 use bellows_testkit::{eventually, frames, programs, scratch};
@@ -32,7 +32,8 @@ impl Hosts {
         let middle = lab.silent_host("middle");
         let others = [("eth0", FIRST), ("eth1", SECOND)].map(|(name, address)| {
             let (host, number) = (lab.host(name), &name[3..]);
-            let near = CableEnd::new(&host, "lan", &format!("00:00:5e:00:53:0{number}")).address(&format!("{address}/24"));
+            let near =
+                CableEnd::new(&host, "lan", &format!("00:00:5e:00:53:0{number}")).address(&format!("{address}/24"));
             let far = CableEnd::new(&middle, name, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1_500);
             // As behind a real cable.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellows_testkit::guest::{self, Guest, Setup};
-use bellows_testkit::netns::traffic::{self, StreamDirection, Servers, checksum_errors};
+use bellows_testkit::netns::traffic::{self, Servers, StreamDirection, checksum_errors};
 use bellows_testkit::netns::{Host, Lab};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::traffic::{self, Servers, StreamDirection};
 use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect};
 use bellows_testkit::skips::is_skipped;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellows_testkit::eventually;
-use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::traffic::{self, Servers, StreamDirection};
 use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect};
 use bellows_testkit::wait::within;
 

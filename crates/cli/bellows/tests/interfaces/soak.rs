@@ -128,7 +128,8 @@ fn soak(ports: [Port; 2], offloads: Offloads, time: Duration) {
     let before = bridge.lan_counters();
     let _servers = bridge.serve();
     let pings = [SERVER, SERVER_V6].map(|to| bridge.client().start(&format!("ping -n -q -i 0.01 {to}")));
-    let mut rates = [StreamDirection::There, StreamDirection::Back].map(|direction| Rates { direction, rates: Vec::new() });
+    let mut rates =
+        [StreamDirection::There, StreamDirection::Back].map(|direction| Rates { direction, rates: Vec::new() });
     let start = Instant::now();
     let mut warm = None;
     while start.elapsed() < time || rates[0].rates.len() < WARM_UP + MIN_ROUNDS {

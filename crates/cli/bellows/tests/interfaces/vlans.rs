@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellows_testkit::frames;
 use bellows_testkit::guest::{self, Card, Guest};
 use bellows_testkit::netns::capture::Capture;
-use bellows_testkit::netns::traffic::{self, StreamDirection, Servers};
+use bellows_testkit::netns::traffic::{self, Servers, StreamDirection};
 use bellows_testkit::netns::{CableEnd, Host, Lab, connect};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Shared;
 use crate::support::{Sandbox, Signal, root, signal};
-use bellows_config::{BenchSetup, BenchFiles};
+use bellows_config::{BenchFiles, BenchSetup};
 use bellows_engine::Schedule;
 use bellows_inspect::networks::process_state;
 use bellows_lab::benchmarks;

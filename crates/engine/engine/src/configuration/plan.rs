@@ -28,7 +28,11 @@ pub(crate) struct ReconfigurationPlan {
 }
 
 impl ReconfigurationPlan {
-    pub(super) fn new(app_actions: Vec<AppAction>, kept_links: Vec<Option<usize>>, succession: Succession) -> ReconfigurationPlan {
+    pub(super) fn new(
+        app_actions: Vec<AppAction>,
+        kept_links: Vec<Option<usize>>,
+        succession: Succession,
+    ) -> ReconfigurationPlan {
         let statuses = vec![None; app_actions.len()];
         ReconfigurationPlan { app_actions, kept_links, succession, statuses, started: 0 }
     }

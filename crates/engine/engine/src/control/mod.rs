@@ -15,7 +15,7 @@ use bellows_wiring::LinkSpec;
 
 pub use self::reload::ReloadError;
 pub use self::shared::app_at_work;
-pub(crate) use self::shared::{OldConfiguration, Post, Reply, ControlRequest, Shared};
+pub(crate) use self::shared::{ControlRequest, OldConfiguration, Post, Reply, Shared};
 use self::shared::{View, lock};
 pub use self::trial::{LookAheadTrial, TrialError};
 use crate::app::Status;

@@ -13,7 +13,7 @@ use bellows_sys::way_out;
 use bellows_wiring::WiringError;
 
 use super::Control;
-use super::shared::{Mailbox, OldConfiguration, Reply, ControlRequest, lock};
+use super::shared::{ControlRequest, Mailbox, OldConfiguration, Reply, lock};
 use crate::app::AppError;
 use crate::configuration::{Configuration, Parts, ReloadParams, retire};
 use crate::crew::{Member, WorkerError};

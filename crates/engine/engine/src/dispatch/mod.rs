@@ -263,7 +263,13 @@ impl Breath {
 
     /// Visits one breath's calls, each with the node of its app.
     #[inline(always)]
-    fn walk(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable, mut call: impl FnMut(&Node, Call, EntryPoint)) {
+    fn walk(
+        &self,
+        state: &ThreadState,
+        nodes: &[Node],
+        table: &LinkTable,
+        mut call: impl FnMut(&Node, Call, EntryPoint),
+    ) {
         let slots = &table.slots;
         for step in &self.pulls {
             if step.count == 0 || slots[step.first..][..step.count].iter().any(BreathSlot::is_ready) {

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::{BindOptions, CopyMode, Kick, MORE, Memory, RingSizes, Rings, Socket, position};
-use crate::bpf::{AttachError, Filter, BpfLink, Mode, Program, SocketMap};
+use crate::bpf::{AttachError, BpfLink, Filter, Mode, Program, SocketMap};
 use bellows_sys::memory::{HUGE_PAGE, Reservation};
 use bellows_sys::wake::sleep_until_readable;
 

@@ -359,7 +359,8 @@ fn the_kernel_finishes_checksums_on_request() {
         const START: usize = 34;
         const OFFSET: usize = 6;
         let interfaces = pair("one", "other", 1500);
-        let (mut one, _one) = LabPort::open(interfaces[0], Setup { tx_metadata_length: METADATA_LENGTH, ..Setup::PLAIN });
+        let (mut one, _one) =
+            LabPort::open(interfaces[0], Setup { tx_metadata_length: METADATA_LENGTH, ..Setup::PLAIN });
         let (mut other, _other) = LabPort::open(interfaces[1], Setup::PLAIN);
         let mut packet = frame(9, 101);
         // As after a pseudo-header: any number.

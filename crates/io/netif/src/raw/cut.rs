@@ -1,7 +1,7 @@
 //! GSO packets that are segmented when they arrive.
 
 use bellows_packet::{Offload, Packet, Vector};
-use bellows_wire::offload::{Checksums, GsoPacket, GsoKind};
+use bellows_wire::offload::{Checksums, GsoKind, GsoPacket};
 
 use crate::QueueCounts;
 

@@ -273,7 +273,8 @@ mod tests {
     #[test]
     fn next_hop_objects_have_numbers() {
         let of = |kind: u16, attribute: u16, content: &[u8]| {
-            let bytes = NetlinkRequest::new(kind, 0, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]).attribute(attribute, content).finish(0);
+            let bytes =
+                NetlinkRequest::new(kind, 0, &[AF_INET, 0, 0, 0, 0, 0, 0, 0]).attribute(attribute, content).finish(0);
             messages(&bytes).next().and_then(|message| next_hop_object(&message))
         };
         let number = 77u32.to_ne_bytes();

@@ -12,7 +12,7 @@ use bellows_testkit::wait::{Deadline, eventually, meanwhile};
 use super::frames::PREFIX;
 use super::*;
 use crate::status::{PortStatus, State};
-use crate::{Keeper, OpenError, Queues, PortSource, Start};
+use crate::{Keeper, OpenError, PortSource, Queues, Start};
 
 /// A port with its thread, and the engine's end of it.
 struct Port {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_netdev::bpf::{AttachError, Filter, BpfLink, LoadError, Mode, Program, SocketMap, program_info};
+use bellows_netdev::bpf::{AttachError, BpfLink, Filter, LoadError, Mode, Program, SocketMap, program_info};
 
 use super::XdpMode;
 use crate::OpenError;

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::memory::{self, BindError, Membership, Sharing};
 use super::program::{self, Attachment};
-use super::queue::{Buffers, XdpQueueOptions, XdpQueue};
+use super::queue::{Buffers, XdpQueue, XdpQueueOptions};
 use super::{CAPABILITIES, TransmitChecksums, XdpConfig};
 use crate::finder::{Finder, failed};
 use crate::interface::Interface;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use bellows_ipc::notify::{Notifier, Notifiers};
 use bellows_packet::{DATA_ROOM, LINE, LargeShare};
-use bellows_sys::wake::{WakeEvent, PeerEvent};
+use bellows_sys::wake::{PeerEvent, WakeEvent};
 
 use crate::features::Features;
 use crate::named::named_errors;
@@ -269,7 +269,12 @@ struct Slots {
 
 impl Slots {
     /// The queue's ring, and its layout for the device.
-    fn ring(self, space: &Arc<Space>, config: &DriverConfig, notifier: Notifier) -> io::Result<(DriverQueue, QueueLayout)> {
+    fn ring(
+        self,
+        space: &Arc<Space>,
+        config: &DriverConfig,
+        notifier: Notifier,
+    ) -> io::Result<(DriverQueue, QueueLayout)> {
         let [kick, call] = [WakeEvent::new()?, WakeEvent::new()?];
         let copy = |event: &WakeEvent| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
         // The device has both, too, and can do anything with them.

@@ -170,7 +170,12 @@ unsafe fn take_spot<K: RingKind>(core: &mut Core, mut packet: Packet, spot: Spot
 
 /// Takes the packet of an available chain with several buffers.
 #[inline(always)]
-fn take_chain<K: RingKind>(core: &mut Core, window: &mut Window, at: Cursor, ordinary: Packet) -> Result<ChainTaken, RingError> {
+fn take_chain<K: RingKind>(
+    core: &mut Core,
+    window: &mut Window,
+    at: Cursor,
+    ordinary: Packet,
+) -> Result<ChainTaken, RingError> {
     core.pieces.clear();
     // Values read from it before are discarded.
     let Some((head, first)) = core.head::<K>(at)? else { return Ok(ChainTaken::Nothing) };

@@ -131,7 +131,11 @@ impl Frontend {
     ///
     /// # Errors
     /// Those of [`start`](Frontend::start); the old one continues unchanged.
-    pub fn succeed<L: DriverFactory>(&self, config: FrontendConfig, layout: L) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
+    pub fn succeed<L: DriverFactory>(
+        &self,
+        config: FrontendConfig,
+        layout: L,
+    ) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
         let closer = Closer::start()?;
         let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
         let open = || Endpoint::open(&socket, mode, access, &closer);

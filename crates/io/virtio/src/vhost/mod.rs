@@ -41,7 +41,7 @@ pub use backend::{Backend, BackendConfig, MAX_PAIRS};
 pub use bellows_handover::{Bell, Borrowed};
 pub use control::Confinement;
 pub use error::ProtocolError;
-pub use frontend::{Frontend, FrontendConfig, DriverFactory, Negotiated, Placed, QueueLayout, SharedFile};
+pub use frontend::{DriverFactory, Frontend, FrontendConfig, Negotiated, Placed, QueueLayout, SharedFile};
 pub use message::ProtocolFeatures;
 pub use policy::PeerPolicy;
 pub use port::Port;

@@ -11,7 +11,7 @@ use crate::file::Loaded;
 use crate::folder::{Info, JournalError, is_unused};
 use crate::processes::Stop;
 use crate::runner::Observer;
-use crate::template::{Placeholder, Template, PlaceholderValue};
+use crate::template::{Placeholder, PlaceholderValue, Template};
 
 /// The name of the working tree, besides `.`.
 const WORKING_TREE: &str = "working tree";

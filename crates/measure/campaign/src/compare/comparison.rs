@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::compared::Compared;
 use super::error::CompareError;
 use super::failures::Failures;
-use super::judge::{Conclusion, Rules, PairSample, Scale, judge, scale};
+use super::judge::{Conclusion, PairSample, Rules, Scale, judge, scale};
 use super::pairs::{Collector, Set};
 use super::whole::{CombinationGroup, groups};
 use crate::campaign::{Campaign, Version};

@@ -173,7 +173,15 @@ impl PairSample {
                 .fold(0.0, |size, pair| f64::max(size, pair.old.abs().max(pair.new.abs()))),
         };
         let differences = sets.iter().map(|set| differences(scale, set)).collect();
-        PairSample { scale, better, old: mean(|pair| pair.old), new: mean(|pair| pair.new), differences, size, failures }
+        PairSample {
+            scale,
+            better,
+            old: mean(|pair| pair.old),
+            new: mean(|pair| pair.new),
+            differences,
+            size,
+            failures,
+        }
     }
 
     /// Whether each set has two pairs.

@@ -7,7 +7,7 @@ use bellows_stats::power::{TTest as Kind, smallest_effect};
 use fastrand::Rng;
 
 use super::failures::Failures;
-use super::judge::{Conclusion, Effect, Judged, Rules, PairSample, Scale, judge, log_margin};
+use super::judge::{Conclusion, Effect, Judged, PairSample, Rules, Scale, judge, log_margin};
 use super::pairs::{Pair, Set};
 use super::whole::groups;
 use crate::campaign::Better;

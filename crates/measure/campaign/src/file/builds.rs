@@ -7,7 +7,7 @@ use super::{DEFAULT_TIME_LIMIT, File, is_name};
 use crate::campaign::{Build, LAST_TAG};
 use crate::diagnostics::quoted;
 use crate::folder::is_column;
-use crate::table::{TableNode, KeyTable, text};
+use crate::table::{KeyTable, TableNode, text};
 
 /// The factor whose levels are two builds, unless the file gives it another name.
 const VERSION: &str = "version";

@@ -7,8 +7,8 @@ use toml::de::DeValue;
 use super::File;
 use crate::campaign::Command;
 use crate::diagnostics::{did_you_mean, listed, quoted};
-use crate::table::{TableNode, KeyTable, called, text, word};
-use crate::template::{Placeholder, Template, PlaceholderValue};
+use crate::table::{KeyTable, TableNode, called, text, word};
+use crate::template::{Placeholder, PlaceholderValue, Template};
 
 /// What a build command may fill in: the folder of the checked out revision, that for what it makes, and the commit.
 const BUILD_NAMES: [&str; 3] = ["source", "build", "commit"];

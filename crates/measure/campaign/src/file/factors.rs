@@ -10,7 +10,7 @@ use crate::campaign::{Build, Exclusion, Factor, Level};
 use crate::diagnostics::{did_you_mean, listed, quoted};
 use crate::folder::{columns, is_column};
 use crate::plan::{self, MAX_COMBINATIONS};
-use crate::table::{TableNode, KeyTable, called, items, text, word};
+use crate::table::{KeyTable, TableNode, called, items, text, word};
 use crate::template::PlaceholderValue;
 
 /// Maximum number of factors.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 use super::{File, MAX_REPEATS};
-use crate::campaign::{ScoreDirection, Exclusion, Factor, Hypothesis, Read, ScoreSpec};
+use crate::campaign::{Exclusion, Factor, Hypothesis, Read, ScoreDirection, ScoreSpec};
 use crate::diagnostics::{did_you_mean, listed, quoted};
 use crate::plan;
-use crate::table::{TableNode, KeyTable, items, text, word};
+use crate::table::{KeyTable, TableNode, items, text, word};
 
 impl File<'_> {
     pub(super) fn hypotheses(

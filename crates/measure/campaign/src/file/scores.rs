@@ -8,7 +8,7 @@ use super::File;
 use crate::campaign::{Better, Read, ScoreSpec, Stream};
 use crate::diagnostics::quoted;
 use crate::score::{compile, json_path};
-use crate::table::{TableNode, KeyTable, called, text, word};
+use crate::table::{KeyTable, TableNode, called, text, word};
 
 impl File<'_> {
     pub(super) fn scores(&mut self, node: Option<&TableNode<'_>>) -> Vec<ScoreSpec> {

@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use super::File;
 use crate::campaign::Disturbance;
-use crate::table::{TableNode, KeyTable, word};
+use crate::table::{KeyTable, TableNode, word};
 
 impl File<'_> {
     pub(super) fn duration(&mut self, key: &str, node: &TableNode<'_>) -> Option<Duration> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{
-    CompareError, CompareOptions, Comparison, ExecuteError, Folders, Info, Journal, Loaded, LocalExecutor, Observer,
-    PairConclusion, Plan, CampaignProgress, Row, RunId, Stop, build_versions, load, run,
+    CampaignProgress, CompareError, CompareOptions, Comparison, ExecuteError, Folders, Info, Journal, Loaded,
+    LocalExecutor, Observer, PairConclusion, Plan, Row, RunId, Stop, build_versions, load, run,
 };
 use bellows_testkit::programs::{self, has_program};
 use bellows_testkit::scratch::TempDir;
@@ -331,7 +331,8 @@ fn an_interrupted_build_is_made_again() {
     assert_eq!(project.count(), 2);
     // What was made is not trusted if it was changed.
     let loaded = project.built([Some("v1"), Some("v2")]).unwrap();
-    let bellows_campaign::PlaceholderValue::Text(program) = &loaded.campaign.factors[0].levels[1].values["program"] else {
+    let bellows_campaign::PlaceholderValue::Text(program) = &loaded.campaign.factors[0].levels[1].values["program"]
+    else {
         panic!()
     };
     fs::write(program, "#!/bin/sh\necho took 1\n").unwrap();

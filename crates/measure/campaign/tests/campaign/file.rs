@@ -1,6 +1,6 @@
 //! Errors in campaign files.
 
-use bellows_campaign::{ScoreDirection, Read, PlaceholderValue as LevelValue, load, parse};
+use bellows_campaign::{PlaceholderValue as LevelValue, Read, ScoreDirection, load, parse};
 use proptest::prelude::*;
 
 use crate::support::campaign;

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use bellows_campaign::{
-    Campaign, JOURNAL, Journal, Observer, PairConclusion, Plan, CampaignProgress, Row, RunId, Stop, parse, read_rows,
+    Campaign, CampaignProgress, JOURNAL, Journal, Observer, PairConclusion, Plan, Row, RunId, Stop, parse, read_rows,
 };
 use bellows_testkit::scratch;
 use proptest::prelude::*;

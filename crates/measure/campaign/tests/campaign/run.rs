@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{
-    ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, CampaignProgress, Row, RunError, RunId, Stop,
-    Summary, run,
+    CampaignProgress, ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, Row, RunError,
+    RunId, Stop, Summary, run,
 };
 use bellows_testkit::{eventually, programs, scratch};
 

@@ -1,6 +1,6 @@
 //! Scores from outputs.
 
-use bellows_campaign::{Captured, FailureKind, Output, ScoreReader, Score};
+use bellows_campaign::{Captured, FailureKind, Output, Score, ScoreReader};
 use proptest::prelude::*;
 
 use crate::support::campaign;

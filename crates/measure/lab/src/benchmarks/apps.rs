@@ -3,13 +3,15 @@
 
 use std::fmt::Write;
 
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, Registry};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Registry};
 use bellows_engine::Schedule;
 use bellows_stats::Median;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::appbench::{self, AppbenchError, AppbenchCell, Job, AppbenchOptions as AppOptions, ChainRow, Subject, Summary};
+use super::appbench::{
+    self, AppbenchCell, AppbenchError, AppbenchOptions as AppOptions, ChainRow, Job, Subject, Summary,
+};
 use super::engine::Capture;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};

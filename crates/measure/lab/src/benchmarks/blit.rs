@@ -382,8 +382,13 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &BlitTask, random: &
     }
     let [memcpy, rest @ ..] = samples.as_slice() else { return Vec::new() };
     let memcpy = lower_quartile(memcpy);
-    let figure =
-        |(case, samples): (BlitCase, &Vec<f64>)| BlitFigure { size, batch, case, memcpy, blit: lower_quartile(samples) };
+    let figure = |(case, samples): (BlitCase, &Vec<f64>)| BlitFigure {
+        size,
+        batch,
+        case,
+        memcpy,
+        blit: lower_quartile(samples),
+    };
     cases.iter().copied().zip(rest).map(figure).collect()
 }
 

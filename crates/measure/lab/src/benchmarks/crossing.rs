@@ -213,7 +213,8 @@ impl Between {
 
     /// Millions of packets a second from a source to a sink.
     fn crossing_rate(self) -> f64 {
-        let network = Network::new().app("source", CrossingSource(template())).app("sink", CrossingSink).on_worker(OTHER);
+        let network =
+            Network::new().app("source", CrossingSource(template())).app("sink", CrossingSink).on_worker(OTHER);
         let network = network.link("source.output -> sink.input").unwrap_or_else(|error| fail(&error));
         self.with_engine(network, true, |control| {
             let arrived = || {
@@ -511,7 +512,8 @@ mod tests {
             return skip_here("both_ways_are_measured", "there is one processor");
         }
         // Long enough for all threads to get their turn on a busy machine.
-        let task = CrossingTask { cases: CrossingCase::ALL.to_vec(), options: parsed(&["--rounds", "1", "--slice", "300"]) };
+        let task =
+            CrossingTask { cases: CrossingCase::ALL.to_vec(), options: parsed(&["--rounds", "1", "--slice", "300"]) };
         let figures = thread::scope(|scope| scope.spawn(|| measure(task)).join().unwrap());
         for CrossingFigure { case, crossing, ring, ratio } in figures {
             let most = if case == CrossingCase::Throughput { 10_000.0 } else { 1e9 };

@@ -142,7 +142,11 @@ impl EngineCase {
                 vec![("apps", network.apps.len().into()), ("links", network.links.len().into())]
             }
             EngineCase::TimelineEvent => vec![("calls", CALLS.into())],
-            EngineCase::SourceSink | EngineCase::SourceTeeSinks | EngineCase::PcapReader | EngineCase::Sampling | EngineCase::Timeline => Vec::new(),
+            EngineCase::SourceSink
+            | EngineCase::SourceTeeSinks
+            | EngineCase::PcapReader
+            | EngineCase::Sampling
+            | EngineCase::Timeline => Vec::new(),
         }
     }
 }

@@ -172,7 +172,8 @@ struct HistoryComparison {
 impl HistoryComparison {
     fn tasks(&self, options: &Arguments) -> Vec<HistoryTask> {
         let histories = [History::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
-        let of = |before| HistoryTask { workload: self.workload, before, schedule: self.schedule, options: options.clone() };
+        let of =
+            |before| HistoryTask { workload: self.workload, before, schedule: self.schedule, options: options.clone() };
         histories.map(of).collect()
     }
 
@@ -245,7 +246,8 @@ fn comparisons(options: &Arguments, cases: &[HistoryCase]) -> Vec<HistoryCompari
     let tees = if histories.is_empty() { &[] } else { options.tees.as_slice() };
     let mut comparisons = Vec::new();
     for &schedule in &options.conditions.schedules() {
-        let of = |&tees: &usize| HistoryComparison { schedule, workload: Workload::Tees(tees), others: histories.clone() };
+        let of =
+            |&tees: &usize| HistoryComparison { schedule, workload: Workload::Tees(tees), others: histories.clone() };
         comparisons.extend(tees.iter().map(of));
         comparisons.extend(with(HistoryCase::MixChange, History::OtherTraffic).map(|other| HistoryComparison {
             schedule,
@@ -621,8 +623,12 @@ mod tests {
     #[test]
     fn a_control_takes_turns() {
         let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
-        let task =
-            |before| HistoryTask { workload: Workload::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
+        let task = |before| HistoryTask {
+            workload: Workload::Tees(1),
+            before,
+            schedule: Schedule::Flat,
+            options: options.clone(),
+        };
         // A side takes turns, and runs the rest of its history between two stages.
         let mut side = lay_out(task(History::More(4))).unwrap();
         assert!(side.turn().figures[0] > 0.0);

@@ -29,9 +29,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_basic::{rss, sink, source};
-use bellows_interfaces::{vhost_user, virtio_user};
 use bellows_config::{Configure, Registry};
 use bellows_engine::{Control, End, Engine, MAIN, Network, Settings, WorkerSpec};
+use bellows_interfaces::{vhost_user, virtio_user};
 use bellows_observe::Snapshot;
 use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
@@ -200,7 +200,8 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         }
     }
     observer.progress(count, count);
-    let of = |case: WorkersCase| sets.iter().filter(move |(of, _)| *of == case).map(|(_, set)| set).collect::<Vec<&Set>>();
+    let of =
+        |case: WorkersCase| sets.iter().filter(move |(of, _)| *of == case).map(|(_, set)| set).collect::<Vec<&Set>>();
     let results = cases.iter().filter_map(|&case| row(case, &of(case))).collect();
     let mut report = Report::new("workers", machine.unwrap_or_else(Machine::here), options.figures.processes, results);
     let lost: Vec<f64> = sets.iter().flat_map(|(_, set)| &set.pairs).map(|pair| pair.lost).collect();
@@ -254,7 +255,8 @@ fn compare(
         }
         Ok(worker)
     };
-    let mut group = |tasks: &Vec<WorkersTask>| tasks.iter().map(&mut start).collect::<Result<Vec<Worker>, ProcessError>>();
+    let mut group =
+        |tasks: &Vec<WorkersTask>| tasks.iter().map(&mut start).collect::<Result<Vec<Worker>, ProcessError>>();
     let mut groups = [group(&tasks[0])?, group(&tasks[1])?];
     let mut set = Set::default();
     for round in 0..rounds.max(1) {

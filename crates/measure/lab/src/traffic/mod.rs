@@ -213,7 +213,9 @@ impl TrafficKind {
             "ipv4" => Ok(TrafficKind::Flows(IpVersion::V4)),
             "ipv6" => Ok(TrafficKind::Flows(IpVersion::V6)),
             _ if let Some(sizes) = text.strip_prefix("may-fragment:") => match TrafficKind::parse(sizes) {
-                Ok(sizes @ (TrafficKind::Sizes(_) | TrafficKind::Range(..))) => Ok(TrafficKind::MayFragment(Box::new(sizes))),
+                Ok(sizes @ (TrafficKind::Sizes(_) | TrafficKind::Range(..))) => {
+                    Ok(TrafficKind::MayFragment(Box::new(sizes)))
+                }
                 Ok(_) => Err(TrafficError::Unknown(text.to_owned())),
                 Err(error) => Err(error),
             },
@@ -228,7 +230,11 @@ impl TrafficKind {
             _ if all(&|char| char.is_ascii_digit() || char == '-') => {
                 let (first, last) = text.split_once('-').unwrap_or((text, ""));
                 let (first, last) = (number(first, text, SIZE)?, number(last, text, SIZE)?);
-                if first > last { Err(TrafficError::Range(text.to_owned())) } else { Ok(TrafficKind::Range(first, last)) }
+                if first > last {
+                    Err(TrafficError::Range(text.to_owned()))
+                } else {
+                    Ok(TrafficKind::Range(first, last))
+                }
             }
             _ if is_protocols(text) => {
                 let unknown = |name: &str| TrafficError::Protocol(name.to_owned(), text.to_owned());

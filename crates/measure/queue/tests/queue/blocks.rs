@@ -4,7 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bellows_campaign::{Journal, LocalExecutor, Observer, CampaignProgress, Row, RunId, Stop, load, register, run, verdicts};
+use bellows_campaign::{
+    CampaignProgress, Journal, LocalExecutor, Observer, Row, RunId, Stop, load, register, run, verdicts,
+};
 use bellows_sys::calendar;
 use bellows_testkit::eventually;
 use bellows_testkit::programs::{self, has_program};

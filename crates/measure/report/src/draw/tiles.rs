@@ -2,7 +2,7 @@
 
 use super::canvas::{Canvas, text_width};
 use super::palette::step;
-use crate::model::{ModelCell, Matrix};
+use crate::model::{Matrix, ModelCell};
 use crate::words::number;
 
 /// The least and the largest width of the rows' labels; longer ones are cut.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use bellows_campaign::{Results, import};
-use bellows_report::{ReportOptions, Report, ResultSource};
+use bellows_report::{Report, ReportOptions, ResultSource};
 
 pub const CONFIGS: [&str; 5] = ["base", "nomrg", "noind", "filter", "ipsec"];
 const SIZES: [u32; 3] = [64, 256, 1500];

@@ -5,7 +5,7 @@ use std::path::Path;
 use bellows_campaign::{
     ColumnNames, Folders, Journal, Loaded, LocalExecutor, Stop, build_versions, import_folder, load, register, run,
 };
-use bellows_report::{ReportOptions, Report, ResultSource};
+use bellows_report::{Report, ReportOptions, ResultSource};
 use bellows_testkit::scratch;
 
 /// Its runs print numbers that follow from the run's id: `new` is faster by 3, one in twelve of `large` fails, and the

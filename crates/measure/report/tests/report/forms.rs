@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bellows_report::{ReportOptions, Picture, Report, ReportError};
+use bellows_report::{Picture, Report, ReportError, ReportOptions};
 use unicode_width::UnicodeWidthStr;
 
 use crate::data::{CONFIGS, document, report, shapes, source};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bellows_report::{Contrast, ReportOptions, Report, Section};
+use bellows_report::{Contrast, Report, ReportOptions, Section};
 
 use crate::data::source;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bellows_report::{ReportOptions, Report};
+use bellows_report::{Report, ReportOptions};
 
 use crate::data::source;
 

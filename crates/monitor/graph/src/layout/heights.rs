@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::order::{ColumnItem, Order, ColumnSegment};
-use super::{GroupFrame, ConnectedPart, Placement, AppExtent, Spacing, Wire};
+use super::order::{ColumnItem, ColumnSegment, Order};
+use super::{AppExtent, ConnectedPart, GroupFrame, Placement, Spacing, Wire};
 use crate::Link;
 use crate::simplex::{self, Arc};
 
@@ -31,7 +31,9 @@ impl Order {
                 let distance = match (self.items[pair[0]], self.items[pair[1]]) {
                     (ColumnItem::Top(_), _) => spacing.below_frame_top,
                     (upper, ColumnItem::Bottom(_)) => extent(upper) + spacing.above_frame_bottom,
-                    (upper, ColumnItem::Top(_)) | (upper @ ColumnItem::Bottom(_), _) => extent(upper) + spacing.around_frame,
+                    (upper, ColumnItem::Top(_)) | (upper @ ColumnItem::Bottom(_), _) => {
+                        extent(upper) + spacing.around_frame
+                    }
                     (ColumnItem::App(app), ColumnItem::App(_)) => shapes[app].height + spacing.apps,
                     (ColumnItem::App(app), _) => shapes[app].height + spacing.app_to_lane,
                     (_, ColumnItem::App(_)) => spacing.lane + spacing.app_to_lane,

@@ -1,6 +1,6 @@
 //! The order of the items of each column: few crossings, with the items of a group together.
 
-use super::{Groups, AppExtent};
+use super::{AppExtent, Groups};
 use crate::Link;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -205,7 +205,12 @@ mod tests {
     use bellows_engine::listing::CodeLine;
 
     fn call(entry: &str, app: &str, path: &str) -> ListedCall {
-        ListedCall { entry: entry.to_owned(), app: app.to_owned(), function: format!("{path}::{entry}"), tests: Vec::new() }
+        ListedCall {
+            entry: entry.to_owned(),
+            app: app.to_owned(),
+            function: format!("{path}::{entry}"),
+            tests: Vec::new(),
+        }
     }
 
     /// Two apps of one type and a source, each called from the plain and from the sampled body.

@@ -20,7 +20,7 @@ use bellows_observe::RuntimeDir;
 use bellows_pmu::{SampleError, Sampler};
 use serde::Serialize;
 
-use self::attribution::{Attribution, Owner, StackSlots, StackEvidence};
+use self::attribution::{Attribution, Owner, StackEvidence, StackSlots};
 use self::code::CodeLine;
 use self::image::{Image, Location};
 use crate::InspectError;

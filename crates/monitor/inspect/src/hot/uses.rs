@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bellows_engine::listing::Listing;
 use bellows_pmu::Sampler;
 
-use super::attribution::{Attribution, StackSlots, StackEvidence};
+use super::attribution::{Attribution, StackEvidence, StackSlots};
 use super::image::Image;
 use super::{FETCH_INTERVAL, Report, cannot, cannot_sample, engine_threads};
 use crate::InspectError;

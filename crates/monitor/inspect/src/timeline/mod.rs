@@ -16,7 +16,7 @@ use bellows_observe::timeline::{Event, Passage, What};
 use serde::Serialize;
 
 pub use export::trace;
-pub use report::{Of, Report, RecordedWorker};
+pub use report::{Of, RecordedWorker, Report};
 pub use slowest::{Cause, ComparedCall, Slow, Suspect, Usual, slowest, suspects};
 pub use summary::{SpanRow, rows};
 

@@ -6,8 +6,8 @@
 mod turns;
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, Keys, Outbound, OutboundSettings,
-    KeyProgress, Spi,
+    Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, KeyProgress, Keys, Outbound,
+    OutboundSettings, Spi,
 };
 use turns::{Contender, Cost, FRONT, HOT, compare};
 

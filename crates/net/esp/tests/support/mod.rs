@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, Keys, MAX_TRAILER, Outbound, OutboundSettings,
-    KeyProgress, Spi,
+    Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, KeyProgress, Keys, MAX_TRAILER, Outbound,
+    OutboundSettings, Spi,
 };
 
 pub const SPI: u32 = 0x1234_5678;

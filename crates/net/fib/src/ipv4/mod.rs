@@ -14,7 +14,7 @@ use crate::Prefix;
 use crate::cells::Cells;
 use crate::codes::ESCAPE;
 use crate::entry::{BATCH, NODE};
-use crate::layout::{Builder, AddressFamily, Layout};
+use crate::layout::{AddressFamily, Builder, Layout};
 use crate::search::Search;
 use crate::sweep::{Content, Leaf, Window, sweep};
 

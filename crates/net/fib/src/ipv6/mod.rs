@@ -14,7 +14,7 @@ mod path;
 use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
-use crate::layout::{Builder, AddressFamily, Layout};
+use crate::layout::{AddressFamily, Builder, Layout};
 use crate::search::{Baseline, Column, Places, Search};
 use crate::sweep::{Content, Leaf, SweepTable, Window, sweep};
 use entry::{CELLS, INNER, KIND, LEAF, UNIT};

@@ -116,7 +116,8 @@ impl Generator<'_> {
             place::MPLS_MULTICAST,
             ethertype::PPPOE_SESSION,
         ];
-        let mut other = self.compare(Base::LinkType, 0, Width::Half, ComparisonOperator::GreaterOrEqual, place::FIRST_TYPE);
+        let mut other =
+            self.compare(Base::LinkType, 0, Width::Half, ComparisonOperator::GreaterOrEqual, place::FIRST_TYPE);
         for kind in others {
             let is_not = self.equal(Base::LinkType, 0, Width::Half, kind).negated();
             other = self.and(other, is_not);
@@ -181,7 +182,11 @@ impl Generator<'_> {
     pub(super) fn access_tag(&mut self, places: &PartPlaces, at: u32, number: Option<u32>) -> Made<Fragment> {
         let field = |this: &mut Self, offset: u32, value: u32, mask: u32| {
             let load = Op::Load(Width::Half, places.frame + at + offset);
-            this.test(Ops::of(&[load, Op::Constant(Operation::And, mask)]), ComparisonOperator::Equal, Right::Constant(value))
+            this.test(
+                Ops::of(&[load, Op::Constant(Operation::And, mask)]),
+                ComparisonOperator::Equal,
+                Right::Constant(value),
+            )
         };
         let kinds = [ethertype::VLAN, ethertype::PROVIDER_VLAN, ethertype::OLD_PROVIDER_VLAN];
         let mut tag = self.constant(false);

@@ -225,7 +225,9 @@ impl Generator<'_> {
             ByteOperation::Less => {
                 self.compare(Base::LinkHeader, offset, Width::Byte, ComparisonOperator::GreaterOrEqual, value).negated()
             }
-            ByteOperation::Greater => self.compare(Base::LinkHeader, offset, Width::Byte, ComparisonOperator::Greater, value),
+            ByteOperation::Greater => {
+                self.compare(Base::LinkHeader, offset, Width::Byte, ComparisonOperator::Greater, value)
+            }
             ByteOperation::And => combined(self, Operation::And),
             ByteOperation::Or => combined(self, Operation::Or),
         }

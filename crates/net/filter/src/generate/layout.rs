@@ -191,7 +191,8 @@ impl Generator<'_> {
             let test = if low == high {
                 self.test(std::mem::take(&mut ops), ComparisonOperator::Equal, Right::Constant(low))
             } else {
-                let least = self.test(std::mem::take(&mut ops), ComparisonOperator::GreaterOrEqual, Right::Constant(low));
+                let least =
+                    self.test(std::mem::take(&mut ops), ComparisonOperator::GreaterOrEqual, Right::Constant(low));
                 let most = self.test(Ops::default(), ComparisonOperator::Greater, Right::Constant(high)).negated();
                 self.and(least, most)
             };

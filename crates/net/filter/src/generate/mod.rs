@@ -261,9 +261,9 @@ impl<'o> Generator<'o> {
             Primitive::Relation { left, relation, right } => self.relation(left, *relation, right),
             Primitive::Broadcast(protocol) => self.broadcast(*protocol),
             Primitive::Multicast(protocol) => self.multicast(*protocol),
-            Primitive::Less(length) => {
-                Ok(self.test(Ops::of(&[Op::LoadLength]), ComparisonOperator::Greater, Right::Constant(*length)).negated())
-            }
+            Primitive::Less(length) => Ok(self
+                .test(Ops::of(&[Op::LoadLength]), ComparisonOperator::Greater, Right::Constant(*length))
+                .negated()),
             Primitive::Greater(length) => {
                 Ok(self.test(Ops::of(&[Op::LoadLength]), ComparisonOperator::GreaterOrEqual, Right::Constant(*length)))
             }

@@ -177,8 +177,12 @@ impl Generator<'_> {
             self.blocks.push(Block { ops, end, part: place.clone() });
             self.blocks.len() - 1
         };
-        let equal =
-            |number, yes, no| End::Test { comparison: ComparisonOperator::Equal, right: Right::Constant(number), yes, no };
+        let equal = |number, yes, no| End::Test {
+            comparison: ComparisonOperator::Equal,
+            right: Right::Constant(number),
+            yes,
+            no,
+        };
         // Blocks are pushed in this order, so their indices are known.
         let head = add(start, End::Goto(0));
         let again = head + 1;

@@ -30,7 +30,7 @@ use super::values::Cached;
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE, HANDLE_WORD};
 use crate::graph::MAX_ROUNDS;
 use crate::plan::values::{FastMap, ValueId};
-use crate::plan::{DecisionMode, NO_MATCH, ExpressionPart, Plan, Step, To};
+use crate::plan::{DecisionMode, ExpressionPart, NO_MATCH, Plan, Step, To};
 
 /// What a part of the code is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

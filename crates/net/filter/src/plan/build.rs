@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::explore::{Action, Explored, Target};
-use super::lower::{Lowered, ExpressionPart};
+use super::lower::{ExpressionPart, Lowered};
 use super::values::{
     Condition, FastMap, Interval, Mix, SetId, Sets, TupleId, Value, ValueId, Values, complement, intersection,
 };
@@ -293,7 +293,14 @@ impl Builder<'_> {
 
     /// A test of a load that is followed, if it does not hold, by a test of more room behind the same base: the room
     /// first, so that all tests behind it are in one chain.
-    fn hoisted_room(&mut self, condition: Condition, yes: Goal, no: Goal, part: &ExpressionPart, depth: usize) -> Option<Goal> {
+    fn hoisted_room(
+        &mut self,
+        condition: Condition,
+        yes: Goal,
+        no: Goal,
+        part: &ExpressionPart,
+        depth: usize,
+    ) -> Option<Goal> {
         let Condition::Member(value, _) = condition else { return None };
         let Value::Load { base: Some(base), .. } = self.values.get(value) else { return None };
         let (room, enough, too_little) = self.test_at(no)?;

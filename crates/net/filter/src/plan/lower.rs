@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::values::{Condition, FastMap, Loaded, Sets, Test, Value, ValueId, Values};
-use crate::graph::{Block, BlockIndex, BlockEnd, Graph, Operand, Operation, Step};
+use crate::graph::{Block, BlockEnd, BlockIndex, Graph, Operand, Operation, Step};
 
 /// Where to go: a node, or an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -583,7 +583,8 @@ impl<'a> Lowering<'a> {
         {
             let (moves, start) = (moves.clone(), *next);
             nodes[again as usize] = PlanNode::Assign { moves, next: Next::Node(assign) };
-            nodes[assign as usize] = PlanNode::Again { filter: self.filter as u32, next: start, exhausted: Next::Reject };
+            nodes[assign as usize] =
+                PlanNode::Again { filter: self.filter as u32, next: start, exhausted: Next::Reject };
         }
     }
 

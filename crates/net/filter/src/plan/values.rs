@@ -295,13 +295,25 @@ impl Values {
     }
 
     /// A comparison of two values.
-    pub(crate) fn compare(&mut self, sets: &mut Sets, comparison: ComparisonOperator, left: ValueId, right: ValueId) -> Test {
+    pub(crate) fn compare(
+        &mut self,
+        sets: &mut Sets,
+        comparison: ComparisonOperator,
+        left: ValueId,
+        right: ValueId,
+    ) -> Test {
         match (self.number(left), self.number(right)) {
             (Some(first), Some(second)) => Test::Always(comparison.holds(first, second)),
             (Some(first), None) => match comparison {
-                ComparisonOperator::Equal | ComparisonOperator::AnyBit => self.compare_with(sets, comparison, right, first),
-                ComparisonOperator::Greater => self.compare_with(sets, ComparisonOperator::GreaterOrEqual, right, first).negated(),
-                ComparisonOperator::GreaterOrEqual => self.compare_with(sets, ComparisonOperator::Greater, right, first).negated(),
+                ComparisonOperator::Equal | ComparisonOperator::AnyBit => {
+                    self.compare_with(sets, comparison, right, first)
+                }
+                ComparisonOperator::Greater => {
+                    self.compare_with(sets, ComparisonOperator::GreaterOrEqual, right, first).negated()
+                }
+                ComparisonOperator::GreaterOrEqual => {
+                    self.compare_with(sets, ComparisonOperator::Greater, right, first).negated()
+                }
             },
             (None, Some(second)) => self.compare_with(sets, comparison, left, second),
             (None, None) if left == right => match comparison {

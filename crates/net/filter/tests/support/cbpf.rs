@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use bellows_filter::graph::{Block, ComparisonOperator, BlockEnd, Graph, Operand, Operation, Register, Step, Value, Width};
+use bellows_filter::graph::{
+    Block, BlockEnd, ComparisonOperator, Graph, Operand, Operation, Register, Step, Value, Width,
+};
 
 const A: Register = Register(0);
 const X: Register = Register(1);

@@ -81,7 +81,8 @@ impl VrfChanges<'_> {
                 let of_link = |number| self.vrf.interface(number).map_or(0, |interface| interface.mtu);
                 let has_none = paths.iter().all(is_out);
                 let ways = paths.into_iter().filter_map(|path| {
-                    let adjacency = self.vrf.adjacencies.get(path.next).filter(|it| it.kind != AdjacencyKind::Unused)?;
+                    let adjacency =
+                        self.vrf.adjacencies.get(path.next).filter(|it| it.kind != AdjacencyKind::Unused)?;
                     Some(Way {
                         interface: adjacency.interface,
                         gateway: adjacency.next_hop,

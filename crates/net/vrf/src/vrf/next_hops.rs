@@ -90,7 +90,8 @@ impl VrfChanges<'_> {
             let is_of_interface = self.next_hops.gleans.contains(&next);
             // A known neighbour keeps its own, to which a route of its own leads.
             let is_kept = adjacency.next_hop.map_or(is_of_interface, |next_hop| {
-                adjacency.kind == AdjacencyKind::Complete && self.next_hops.own((adjacency.interface, next_hop)) == Some(next)
+                adjacency.kind == AdjacencyKind::Complete
+                    && self.next_hops.own((adjacency.interface, next_hop)) == Some(next)
             });
             if !is_kept {
                 match adjacency.next_hop {

@@ -22,7 +22,7 @@ use bellows_wire::{IpPair, IpProtocol, Sum};
 pub use judge::Datagram;
 use judge::{may_be_answered, may_be_forwarded};
 
-pub use networks::{ALL_KEYS, MACS, RouterNetwork, PLAIN, PORTS};
+pub use networks::{ALL_KEYS, MACS, PLAIN, PORTS, RouterNetwork};
 
 /// Writes the right checksums of an IPv4 header, and of an ICMP or ICMPv6 message behind it or behind an IPv6 header.
 /// Packets with wrong ones end at the first check.

@@ -43,7 +43,12 @@ enum AddressEntry {
 
 /// The option with entries behind the others; their values are those that were found. `None` if there is room for a part of
 /// them alone, or if an address is not the router's.
-fn entered(before: &[u8], after: &[u8], entries: &[AddressEntry], is_own: impl Fn(Ipv4Addr) -> bool) -> Option<Vec<u8>> {
+fn entered(
+    before: &[u8],
+    after: &[u8],
+    entries: &[AddressEntry],
+    is_own: impl Fn(Ipv4Addr) -> bool,
+) -> Option<Vec<u8>> {
     let mut option = before.to_vec();
     let start = usize::from(before[2]) - 1;
     if start >= before.len() {

@@ -1,7 +1,7 @@
 //! `vlan-mux`: a trunk with several VLANs, and a port for each of them.
 
 use bellows_common::lanes::{Lanes, UNUSUAL, Verdict};
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;

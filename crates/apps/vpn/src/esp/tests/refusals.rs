@@ -1,6 +1,6 @@
 //! Every packet that is refused is counted by name.
 
-use bellows_esp::{Cipher, Keys, Outbound, OutboundSettings, KeyProgress, Spi, trailer_length};
+use bellows_esp::{Cipher, KeyProgress, Keys, Outbound, OutboundSettings, Spi, trailer_length};
 use bellows_packet::Packet;
 
 use super::*;
@@ -14,7 +14,8 @@ fn authentic(config: &Value, next_header: u8, payload: &[u8], sequence: u64) -> 
     let mut buffer = vec![0; 16 + payload.len() + trailer_length(payload.len())];
     buffer[16..][..payload.len()].copy_from_slice(payload);
     let cipher = Cipher::new(&keys);
-    let mut outbound = Outbound::with_cipher(spi, cipher, OutboundSettings::default(), KeyProgress::after(sequence - 1));
+    let mut outbound =
+        Outbound::with_cipher(spi, cipher, OutboundSettings::default(), KeyProgress::after(sequence - 1));
     outbound.seal(&mut buffer, 16..16 + payload.len(), next_header).unwrap();
     ip(pair(true), IpProtocol(50), &buffer)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use bellows_campaign::{Observer, CampaignProgress, Row, RunId, Score, Stop};
+use bellows_campaign::{CampaignProgress, Observer, Row, RunId, Score, Stop};
 use bellows_inspect::text::sanitize;
 use serde_json::json;
 

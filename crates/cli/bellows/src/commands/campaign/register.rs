@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_campaign::{Journal, JournalError, HypothesisRecord, register};
+use bellows_campaign::{HypothesisRecord, Journal, JournalError, register};
 use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellows_campaign::is_results_file;
-use bellows_report::{ReportOptions, Picture, Report, ReportError, ResultSource};
+use bellows_report::{Picture, Report, ReportError, ReportOptions, ResultSource};
 use bellows_sys::{FileError, atomic_file};
 use clap::Args;
 use serde_json::json;

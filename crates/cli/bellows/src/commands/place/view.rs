@@ -255,7 +255,11 @@ mod tests {
             idle_breaths: None,
             ports: vec![
                 MachinePort { app: "a".into(), interface: "eth0".into(), handlers: Ok((vec![1], "a test".to_owned())) },
-                MachinePort { app: "b".into(), interface: "veth0".into(), handlers: Err("it has no device".to_owned()) },
+                MachinePort {
+                    app: "b".into(),
+                    interface: "veth0".into(),
+                    handlers: Err("it has no device".to_owned()),
+                },
             ],
             today: plan(&[("main", None, 500.0, "a, b")], &[]),
             proposed: plan(&[("main", None, 300.0, "a"), ("worker-1", Some(1), 240.0, "b")], &["a.o -> b.i"]),

@@ -8,7 +8,7 @@ use bellows_router::vrf::requests::{BareVerb, Change, Changed, LineError, Reques
 use serde_json::json;
 
 use crate::command_error::CommandError;
-use crate::operating::{LineCounts, Domain, Lines, value_of};
+use crate::operating::{Domain, LineCounts, Lines, value_of};
 use crate::terminal;
 use crate::text::{plural, span};
 

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::baseline::Since;
+use bellows_inspect::histogram::Histogram;
 use bellows_inspect::networks::{self, Change, Sample};
 use bellows_inspect::reports::{self, Subject};
 use bellows_inspect::times::{self, PERCENTILES, TIMES};
-use bellows_inspect::histogram::Histogram;
 use bellows_observe::RuntimeDir;
 
 use crate::command_error::CommandError;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, CostRow};
+use bellows_inspect::accounting::{Accounts, CostRow, MIN_SAMPLED_CALLS};
 use bellows_inspect::baseline::Since;
 use bellows_inspect::compounds::{self, CompoundCost};
 use bellows_inspect::networks::{self, Change, Sample, State};

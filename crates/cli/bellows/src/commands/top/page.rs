@@ -124,7 +124,8 @@ impl Page {
     }
 
     fn sort_step(&mut self, forward: bool) {
-        let columns = if self.tables == ShownTables::Links { LINKS.len() } else { apps_columns(self.has_workers).len() };
+        let columns =
+            if self.tables == ShownTables::Links { LINKS.len() } else { apps_columns(self.has_workers).len() };
         self.sort().step(columns, forward);
         self.top = 0;
     }

@@ -6,7 +6,7 @@ use bellows_inspect::hot::code::CodeLine as SampledLine;
 use bellows_inspect::hot::{Function, Report as HotReport};
 use bellows_inspect::networks::State;
 use bellows_inspect::timeline::Report;
-use bellows_observe::listing::{AppCode, ListedCall, CodeLine, Listing};
+use bellows_observe::listing::{AppCode, CodeLine, ListedCall, Listing};
 use bellows_observe::timeline::{Event, Passage, Track, What};
 use serde_json::json;
 

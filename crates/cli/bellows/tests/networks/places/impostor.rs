@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use bellows_engine::listing::{AppCode, ListedCall, CodeLine, Listing};
+use bellows_engine::listing::{AppCode, CodeLine, ListedCall, Listing};
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
 
@@ -124,8 +124,12 @@ fn reply(request: &Value) -> (Value, Vec<u8>) {
         }
         "breath" => {
             let text = HOSTILE.to_owned();
-            let call =
-                ListedCall { entry: text.clone(), app: text.clone(), function: text.clone(), tests: vec![text.clone()] };
+            let call = ListedCall {
+                entry: text.clone(),
+                app: text.clone(),
+                function: text.clone(),
+                tests: vec![text.clone()],
+            };
             let code =
                 CodeLine { address: u64::MAX, bytes: text.clone(), text: text.clone(), label: Some(text.clone()) };
             let listing = Listing {

@@ -13,8 +13,8 @@ use super::peer::{Engine, Folder, LENGTH, config, errors, event, until};
 use crate::Features;
 use crate::ring::Areas;
 use crate::vhost::{
-    Backend, BackendConfig, Borrowed, Confinement, Frontend, FrontendConfig, FrontendStatus, DriverFactory, Mode, Negotiated,
-    PeerPolicy, Placed, QueueLayout, SharedFile,
+    Backend, BackendConfig, Borrowed, Confinement, DriverFactory, Frontend, FrontendConfig, FrontendStatus, Mode,
+    Negotiated, PeerPolicy, Placed, QueueLayout, SharedFile,
 };
 
 const ADDRESS: u64 = 1 << 40;

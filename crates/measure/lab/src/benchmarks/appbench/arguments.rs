@@ -6,7 +6,7 @@ use bellows_config::Registry;
 use bellows_engine::Schedule;
 use clap::ValueEnum;
 
-use super::{AppbenchError, Counters, InPlace, AppbenchOptions, ChainRow, Subject, measure, run};
+use super::{AppbenchError, AppbenchOptions, ChainRow, Counters, InPlace, Subject, measure, run};
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, packets, whole};
 use crate::report::BenchError;
 use crate::residence::Resident;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rounds::{CLOCKS, CYCLES, Comparison, Tally};
 use super::signature::{self, Point};
 use super::text::Title;
-use super::{Account, AppbenchCell, Counters, AppbenchOptions, AppbenchPlan};
+use super::{Account, AppbenchCell, AppbenchOptions, AppbenchPlan, Counters};
 use crate::report::Measurement;
 use crate::supply::Footprint;
 
@@ -353,7 +353,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmarks::appbench::{Account, Recording, ChainRow, Subject};
+    use crate::benchmarks::appbench::{Account, ChainRow, Recording, Subject};
 
     const CELL: AppbenchCell = AppbenchCell { residence: None, prefetch: None };
 

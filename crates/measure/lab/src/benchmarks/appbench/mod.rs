@@ -182,8 +182,9 @@ impl AppbenchOptions {
             [] => vec![None],
             distances => distances.iter().copied().map(Some).collect(),
         };
-        let cells =
-            |&residence: &Option<Residence>| distances.iter().map(move |&prefetch| AppbenchCell { residence, prefetch });
+        let cells = |&residence: &Option<Residence>| {
+            distances.iter().map(move |&prefetch| AppbenchCell { residence, prefetch })
+        };
         Ok(residences.iter().flat_map(cells).collect())
     }
 
@@ -369,7 +370,8 @@ pub fn run(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<Finished, AppbenchError> {
-    let plan = catch(|| AppbenchPlan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
+    let plan =
+        catch(|| AppbenchPlan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
     if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
         return Err(AppbenchError::OwnPackets(app.clone()));
     }
@@ -436,7 +438,8 @@ pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError>
 
 /// Whether the first app makes its own packets.
 pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
-    catch(|| AppbenchPlan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())).unwrap_or(false)
+    catch(|| AppbenchPlan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some()))
+        .unwrap_or(false)
 }
 
 /// Checks in a fresh process that the apps can be measured.

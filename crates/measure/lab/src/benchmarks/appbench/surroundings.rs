@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellows_basic::sink::Sink;
-use bellows_config::{BenchSetup, BenchFiles, BenchRow, BenchStep, Registry};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Registry};
 use bellows_engine::{App, AppSpec, Engine, Io, Network, Port, Ports, Settings};
 use bellows_packet::Packet;
 
@@ -60,7 +60,9 @@ fn is_bare_name(apps: &str) -> bool {
 fn own_row(app: &str, registry: &Registry) -> Option<BenchRow> {
     // Apps that need files have only keys.
     match registry.get(app)?.bench(&BenchFiles::new("", "")) {
-        BenchSetup::Rows(rows) => rows.into_iter().next().filter(|row| row.has_surroundings() || !row.inputs.is_empty()),
+        BenchSetup::Rows(rows) => {
+            rows.into_iter().next().filter(|row| row.has_surroundings() || !row.inputs.is_empty())
+        }
         BenchSetup::Unmeasured(_) => None,
     }
 }
@@ -173,7 +175,8 @@ mod tests {
         assert!(remark.contains("`ethernet-input`, `ip4-input`, `ip4-lookup` have passed them on"), "{remark}");
         let (keys, _) = row("ip4-lookup(vrf = \"router\", prefetch = 4) | counter");
         assert!(keys.apps.starts_with("ip4-lookup(vrf = \"router\", prefetch = 4)") && !keys.objects.is_empty());
-        let against = ChainRow { apps: "ip4-lookup".to_owned(), against: "ip4-lookup".to_owned(), ..ChainRow::default() };
+        let against =
+            ChainRow { apps: "ip4-lookup".to_owned(), against: "ip4-lookup".to_owned(), ..ChainRow::default() };
         let (against, _) = against.surrounded(&bellows_apps::registry());
         assert_eq!(against.apps, against.against);
     }

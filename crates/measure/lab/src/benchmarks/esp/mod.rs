@@ -14,7 +14,7 @@ use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
 use crate::workers;
-use side::{FIGURES, EspTask, lay_out};
+use side::{EspTask, FIGURES, lay_out};
 
 /// Measure what the app esp costs beside its cipher alone
 ///

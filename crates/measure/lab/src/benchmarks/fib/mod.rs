@@ -26,7 +26,7 @@ use crate::targets::conclusions;
 use crate::workers;
 use results::Sides;
 use routes::Prefixes;
-use side::{KeyFamily, ReaderLookUps, Structure, FibTask, FibWork, lay_out};
+use side::{FibTask, FibWork, KeyFamily, ReaderLookUps, Structure, lay_out};
 use tables::{Intervals, KEY_SETS, Keys, LookUp, keys};
 
 /// Keys that are looked up together.

@@ -119,7 +119,12 @@ impl Looking {
 }
 
 /// On another processor than the one that changes routes, if there is one.
-fn look_up_in_turns(tables: &Tables, (ipv4, ipv6): (&[u32], &[u128]), mut watch: impl BatchWatch, shared: &ReadingShared) {
+fn look_up_in_turns(
+    tables: &Tables,
+    (ipv4, ipv6): (&[u32], &[u128]),
+    mut watch: impl BatchWatch,
+    shared: &ReadingShared,
+) {
     // If it cannot be moved, both share a processor, and the figure shows it.
     let _ = cpu::pin_to(0);
     let (mut readers, mut next) = ((tables.ipv4.reader(), tables.ipv6.reader()), [0; BATCH]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bellows_fib::{Fib, Prefix};
 use bellows_sys::clock;
 
-use super::reading::{Looking, Tables, BatchWatch};
+use super::reading::{BatchWatch, Looking, Tables};
 use super::routes::Prefixes;
 use super::tables::{Keys, rib, routes};
 use crate::slices::{Sliced, Turn};

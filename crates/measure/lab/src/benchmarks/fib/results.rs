@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::FibCase;
-use super::side::{ReaderLookUps, FibWork};
+use super::side::{FibWork, ReaderLookUps};
 use super::tables::KEY_SETS;
 use crate::report::Measurement;
 use crate::targets::Target;

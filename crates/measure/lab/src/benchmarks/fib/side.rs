@@ -85,8 +85,12 @@ pub(super) fn lay_out(task: FibTask) -> Result<Box<dyn Side>, String> {
             let routes = routes(&prefixes.ipv4, task.next_hops);
             Box::new(LookingUp::new(Box::new(Dir24::of(&routes)), &prefixes.ipv4, routes))
         }
-        FibWork::LookUp { kind: KeyFamily::Ipv4, structure } => looking_up::<u32>(structure, &prefixes, task.next_hops)?,
-        FibWork::LookUp { kind: KeyFamily::Ipv6, structure } => looking_up::<u128>(structure, &prefixes, task.next_hops)?,
+        FibWork::LookUp { kind: KeyFamily::Ipv4, structure } => {
+            looking_up::<u32>(structure, &prefixes, task.next_hops)?
+        }
+        FibWork::LookUp { kind: KeyFamily::Ipv6, structure } => {
+            looking_up::<u128>(structure, &prefixes, task.next_hops)?
+        }
         FibWork::Change { commit, reader } => {
             Box::new(Changing::new(prefixes, task.next_hops, commit, reader).map_err(no_memory)?)
         }

@@ -29,7 +29,7 @@ use crate::workers;
 use filters::{Filter, Packets};
 use peers::{peer, write_packets};
 use results::Results;
-use side::{Residence, FilterTask, CompiledText, FilterWork, lay_out};
+use side::{CompiledText, FilterTask, FilterWork, Residence, lay_out};
 use states::CONNECTIONS;
 
 /// Packets in a vector, and packets in flight.
@@ -185,7 +185,9 @@ fn groups(case: FilterCase, has_peers: bool) -> Vec<FilterGroup> {
             let work = |filter| befores.map(|before| FilterWork::Decide { filter, before, residence: Residence::Hot });
             Filter::SHORT.into_iter().map(|filter| group(work(filter).into())).collect()
         }
-        FilterCase::States => CONNECTIONS.into_iter().map(|connections| group(vec![FilterWork::States(connections)])).collect(),
+        FilterCase::States => {
+            CONNECTIONS.into_iter().map(|connections| group(vec![FilterWork::States(connections)])).collect()
+        }
         FilterCase::Compile => {
             let turns = |text| if text == CompiledText::Document { usize::MAX } else { LONG_TURNS };
             let of = |text| FilterGroup { max_rounds: turns(text), ..group(vec![FilterWork::Compile(text)]) };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::VECTOR;
 use super::filters::{Filter, Packets};
-use super::side::{Residence, CompiledText};
+use super::side::{CompiledText, Residence};
 use crate::report::Measurement;
 use crate::targets::Target;
 use crate::timing::median_or_nan;

@@ -99,10 +99,14 @@ impl CompiledText {
         let item: &dyn Fn(usize) -> String = match self {
             CompiledText::Document => return Filter::Document.expression(),
             CompiledText::Ports => &|number| format!("port {}", port(number)),
-            CompiledText::CarriedPorts => &|number| if number == 0 { "port 0".to_owned() } else { port(number).to_string() },
+            CompiledText::CarriedPorts => {
+                &|number| if number == 0 { "port 0".to_owned() } else { port(number).to_string() }
+            }
             CompiledText::Portranges => &|number| format!("portrange {}-{}", 10 * number, 10 * number + 5),
             CompiledText::Hosts => &|number| format!("host 10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255),
-            CompiledText::Alternating => &|number| format!("tcp port {} and not host 10.0.0.{}", port(number), number % 256),
+            CompiledText::Alternating => {
+                &|number| format!("tcp port {} and not host 10.0.0.{}", port(number), number % 256)
+            }
             CompiledText::Groups => &|number| {
                 let [.., high, low] = number.to_be_bytes();
                 format!("((port {} and host 10.0.{high}.{low}) and not udp)", port(number))
@@ -156,8 +160,11 @@ pub(super) fn lay_out(task: FilterTask) -> Result<Box<dyn Side>, String> {
             if let Some(why) = program.fallback() {
                 return Err(format!("the interpreter runs: {why}"));
             }
-            let deciding =
-                Deciding { program, residence, flows: Packets::MEASURED.map(|packets| FilterFlow::new(filter, packets)) };
+            let deciding = Deciding {
+                program,
+                residence,
+                flows: Packets::MEASURED.map(|packets| FilterFlow::new(filter, packets)),
+            };
             if let Some(before) = before {
                 let flow = FilterFlow::new(filter, before);
                 (0..rounds * SLICES).for_each(|_| flow.pass(&deciding.program, IN_FLIGHT));
@@ -292,7 +299,8 @@ mod tests {
 
     #[test]
     fn a_text_is_compiled_once_a_turn() {
-        let mut side = lay_out(FilterTask { work: FilterWork::Compile(CompiledText::Document), rounds: 1, cpu: None }).unwrap();
+        let mut side =
+            lay_out(FilterTask { work: FilterWork::Compile(CompiledText::Document), rounds: 1, cpu: None }).unwrap();
         let [first, again] = side.turn().figures[..] else { panic!("two figures") };
         assert!(first > 0.0 && again > 0.0);
     }

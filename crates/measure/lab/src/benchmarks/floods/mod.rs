@@ -14,7 +14,7 @@ use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
 use crate::workers;
 use frames::Flood;
-use side::{FORWARDED, LOST, MIXED, FloodsTask, lay_out};
+use side::{FORWARDED, FloodsTask, LOST, MIXED, lay_out};
 
 /// Measure what a router pays for packets beyond its limits
 ///

@@ -35,7 +35,7 @@ use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
 use crate::turns::{Match, Stage};
 use crate::workers;
-use side::{PhaseTask, L2vpnWork, lay_out};
+use side::{L2vpnWork, PhaseTask, lay_out};
 
 /// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;

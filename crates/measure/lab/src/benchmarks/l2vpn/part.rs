@@ -12,7 +12,7 @@ use bellows_packet::Packet;
 use serde::{Deserialize, Serialize};
 
 use super::ends::{Ends, UPLINK, put};
-use super::phases::{self, BULK, PhaseDirection, Phase};
+use super::phases::{self, BULK, Phase, PhaseDirection};
 use super::side::{SLICES, WARM_UP};
 use super::traffic::Valve;
 use crate::slices::{Turn, sliced};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ends::Ends;
 use super::part;
-use super::phases::{self, PhaseDirection, Phase, Size};
+use super::phases::{self, Phase, PhaseDirection, Size};
 use crate::slices::{Turn, sliced};
 use crate::workers::{Side, fail, settle};
 

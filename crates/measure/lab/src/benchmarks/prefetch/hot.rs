@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::side::{SAMPLED, PrefetchTask, PrefetchWork};
+use super::side::{PrefetchTask, PrefetchWork, SAMPLED};
 use super::variants::Variant;
 use super::{Arguments, Group};
 use crate::report::{BenchError, Measurement};

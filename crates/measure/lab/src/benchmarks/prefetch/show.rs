@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::variants::Variant;
-use super::{PrefetchCase, Group};
+use super::{Group, PrefetchCase};
 use crate::turns::Match;
 
 /// Width of a column.

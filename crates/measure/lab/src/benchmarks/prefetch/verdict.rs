@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
-use super::side::{TRIED, PrefetchTask, PrefetchWork};
+use super::side::{PrefetchTask, PrefetchWork, TRIED};
 use super::variants::Variant;
-use super::{Arguments, PrefetchCase, Group};
+use super::{Arguments, Group, PrefetchCase};
 use crate::report::{BenchError, Measurement};
 use crate::turns::{Match, MatchSession};
 
@@ -85,7 +85,11 @@ impl Runs {
 }
 
 /// Runs all trials.
-pub(super) fn run(options: &Arguments, group: &Group, session: &mut MatchSession<'_>) -> Result<TrialOutcome, BenchError> {
+pub(super) fn run(
+    options: &Arguments,
+    group: &Group,
+    session: &mut MatchSession<'_>,
+) -> Result<TrialOutcome, BenchError> {
     let is_live = group.case == PrefetchCase::Live;
     let nodes = group.nodes();
     let mut all = Vec::new();

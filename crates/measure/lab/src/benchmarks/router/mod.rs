@@ -19,7 +19,7 @@ use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
 use crate::workers;
-use side::{FLOOR, NAIVE, NODES, SUM, RouterTask, lay_out};
+use side::{FLOOR, NAIVE, NODES, RouterTask, SUM, lay_out};
 use traffic::{Family, Traffic};
 
 /// Measure what the nodes of a router cost a packet
@@ -96,7 +96,9 @@ impl RouterCase {
     fn traffic(self, prefixes: impl Fn() -> Result<Prefixes, String>) -> Result<Vec<Traffic>, String> {
         let of = |family, routes, in_flight| Traffic { family, routes, is_internet: false, in_flight };
         Ok(match self {
-            RouterCase::Checksum | RouterCase::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
+            RouterCase::Checksum | RouterCase::LookAhead => {
+                IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into()
+            }
             RouterCase::Route(family) => {
                 ROUTES.into_iter().flat_map(|routes| IN_FLIGHT.map(|in_flight| of(family, routes, in_flight))).collect()
             }

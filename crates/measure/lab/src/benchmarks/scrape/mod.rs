@@ -49,7 +49,7 @@ use crate::timing::median_or_nan;
 use crate::workers::{self, this_program};
 use pairs::{MAX_STOLEN, PhasePair, is_calm, mean_ratio, median_of};
 use service::Launch;
-use side::{ScrapeAnswer, Measurements, block, measure};
+use side::{Measurements, ScrapeAnswer, block, measure};
 
 /// The ratio of rates that shows no difference.
 const TARGET: Target = Target::Unchanged(1.0, 0.01);
@@ -192,8 +192,9 @@ fn row(case: ScrapeCase, period: Duration, answers: &[ScrapeAnswer]) -> Option<M
     // Of a process that the host disturbed all the time, nothing is known.
     let calm: Vec<&ScrapeAnswer> = answers.iter().filter(|answer| is_calm(&answer.pairs)).collect();
     let used = if calm.is_empty() { answers.iter().collect() } else { calm.clone() };
-    let each =
-        |figure: fn(&PhasePair) -> f64| -> Vec<f64> { used.iter().map(|answer| median_of(&answer.pairs, figure)).collect() };
+    let each = |figure: fn(&PhasePair) -> f64| -> Vec<f64> {
+        used.iter().map(|answer| median_of(&answer.pairs, figure)).collect()
+    };
     let ratios = each(PhasePair::ratio);
     // Millions of packets per second, to the packet.
     let rate = |figure: fn(&PhasePair) -> f64| json!(median_or_nan(&each(figure)).round() / 1e6);
@@ -306,7 +307,8 @@ mod tests {
     /// An answer whose pairs have these ratios and shares of stolen time.
     fn answer(ratios: &[(f64, f64)]) -> ScrapeAnswer {
         let phase = |rate, stolen| Phase { rate, stolen };
-        let pair = |&(ratio, stolen): &(f64, f64)| PhasePair { without: phase(2e6, 0.0), with: phase(2e6 * ratio, stolen) };
+        let pair =
+            |&(ratio, stolen): &(f64, f64)| PhasePair { without: phase(2e6, 0.0), with: phase(2e6 * ratio, stolen) };
         ScrapeAnswer { pairs: ratios.iter().map(pair).collect(), scrapes: vec![0.002, 0.004], bytes: 5_000 }
     }
 

@@ -11,7 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::ScrapeCase;
-use super::pairs::{Edge, PhasePair, Phase};
+use super::pairs::{Edge, Phase, PhasePair};
 use super::service::{Scraped, apps_in};
 use crate::steal::stolen;
 use crate::workers::{fail, settle};

@@ -311,7 +311,8 @@ impl Passes {
 
     /// Merges the last instruction of a block with its test.
     fn merge_with_test(&mut self, block: BlockId, last: &mut Op) {
-        let End::Test { comparison: ComparisonOperator::Equal, right: Right::Constant(number), .. } = self.blocks[block].end
+        let End::Test { comparison: ComparisonOperator::Equal, right: Right::Constant(number), .. } =
+            self.blocks[block].end
         else {
             return;
         };
@@ -324,7 +325,9 @@ impl Passes {
                 None if number == 0 => (ComparisonOperator::Equal, Right::Index),
                 None => return,
             },
-            Op::Constant(Operation::Subtract, less) => (ComparisonOperator::Equal, Right::Constant(number.wrapping_add(less))),
+            Op::Constant(Operation::Subtract, less) => {
+                (ComparisonOperator::Equal, Right::Constant(number.wrapping_add(less)))
+            }
             Op::Constant(Operation::And, bits) if number == 0 => {
                 self.targets.swap(2 * block, 2 * block + 1);
                 (ComparisonOperator::AnyBit, Right::Constant(bits))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bellows_campaign::{Journal, Loaded, Observer, Stop, Summary, load};
 use bellows_queue::{
-    CoordinatorOptions, ServerLink, QueueError, QueueName, QueueStatus, Server, WorkerOptions, WorkerState, WorkerStatus,
-    fetch,
+    CoordinatorOptions, QueueError, QueueName, QueueStatus, Server, ServerLink, WorkerOptions, WorkerState,
+    WorkerStatus, fetch,
 };
 use serde_json::{Value, json};
 
