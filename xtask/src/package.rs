@@ -240,7 +240,8 @@ mod tests {
         {
             assert!(!is_left_out(inside), "{inside}");
         }
-        for outside in ["../../CONTRIBUTING.md#add-an-app", "../../crates/net/fib", "../crates/apps/vpn/src/gre/mod.rs"] {
+        for outside in ["../../CONTRIBUTING.md#add-an-app", "../../crates/net/fib", "../crates/apps/vpn/src/gre/mod.rs"]
+        {
             assert!(is_left_out(outside), "{outside}");
         }
     }

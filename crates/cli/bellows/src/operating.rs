@@ -8,13 +8,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bellows_switch::mac_table;
-use bellows_router::vrf::requests::{self, LineError, MAX_LINES};
 use bellows_config::plain_text;
 use bellows_inspect::control::{Connection, Reply, Request, ask};
 use bellows_inspect::networks::{self, Access, State};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use bellows_router::vrf::requests::{self, LineError, MAX_LINES};
+use bellows_switch::mac_table;
 use bellows_sys::FileError;
 use clap::Args;
 use serde::Serialize;

@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use bellows_inspect::control::{Reply, SavedEntry};
 use bellows_router::vrf::requests::{
     BareVerb, Change, Changed, NeighbourPage, NeighbourSelection, Page, PrefixMatch, Request, RouteLines, Selection,
 };
-use bellows_inspect::control::{Reply, SavedEntry};
 use bellows_sys::private_file::{self, PrivateFileError};
 use bellows_sys::{atomic_file, way_out};
 use bellows_vrf::RouteSpec;

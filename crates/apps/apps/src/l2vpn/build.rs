@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bellows_basic::join::{self, Join};
 use bellows_config::{Configure, Parts};
-use bellows_router::dispatch::{self, Dispatch, Protocol, Rule};
 use bellows_router::ReversePath;
+use bellows_router::dispatch::{self, Dispatch, Protocol, Rule};
 use bellows_router::vrf;
 use bellows_switch::bridge::Bridge;
 use bellows_switch::vlan::mux::VlanMux;

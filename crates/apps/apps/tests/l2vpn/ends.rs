@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use bellows_vpn::control_channel::Message;
 use bellows_apps::registry;
 use bellows_config::{Loaded, Overrides, load_str};
 use bellows_engine::{End, Engine, Network, Settings};
 use bellows_exercise::vpn::{Event, VpnEnd};
 use bellows_rig::Rig;
 use bellows_testkit::tree::root;
+use bellows_vpn::control_channel::Message;
 use proptest::prelude::*;
 
 /// The keys of an end: its number on the wire, and that of the other. Between the offices there is a VPN with a bridge

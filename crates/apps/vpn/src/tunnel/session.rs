@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use bellows_common::headers::ecn::{ECN, Marked};
 use bellows_common::headers::{
-    ETHERNET, HEADERS_V4, HEADERS_V6, Pattern, Template, cut, cut_trailer, end_of_ip, ether_type, headers, ip_length, is_ip, read, reversed, uncover_to,
-    write,
+    ETHERNET, HEADERS_V4, HEADERS_V6, Pattern, Template, cut, cut_trailer, end_of_ip, ether_type, headers, ip_length,
+    is_ip, read, reversed, uncover_to, write,
 };
 use bellows_packet::{Handles, Offload, Packet, prepend_all};
 use bellows_sys::cache::{LINE, touch};

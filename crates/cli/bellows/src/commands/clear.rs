@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use bellows_switch::mac_table::requests::Request;
 use bellows_inspect::baseline;
 use bellows_inspect::networks::{self, Access, Sample, State};
+use bellows_switch::mac_table::requests::Request;
 use clap::Args;
 use serde_json::json;
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use bellows_config::nearest;
 use bellows_inspect::networks::Access;
 use bellows_inspect::text::sanitize;
+use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use clap::Args;
 use serde_json::{Value, json};
 

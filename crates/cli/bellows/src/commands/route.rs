@@ -6,9 +6,9 @@ mod query;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_router::vrf::requests::{BareVerb, Change, Changed, Page, Request, Selection};
 use bellows_config::nearest;
 use bellows_inspect::networks::Access;
+use bellows_router::vrf::requests::{BareVerb, Change, Changed, Page, Request, Selection};
 use clap::Args;
 use serde_json::json;
 

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_vpn::esp::register::{self, Places};
 use bellows_config::EngineConfig;
 use bellows_engine::Schedule;
 use bellows_events::Stopped;
 use bellows_observe::{RuntimeDir, RuntimeDirError};
 use bellows_packet::pool;
 use bellows_sys::private_folder;
+use bellows_vpn::esp::register::{self, Places};
 use clap::Args;
 use rustix::process::{Resource, geteuid, getrlimit};
 

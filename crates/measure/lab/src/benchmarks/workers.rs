@@ -29,9 +29,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_basic::{rss, sink, source};
-use bellows_interfaces::{vhost_user, virtio_user};
 use bellows_config::{Configure, Registry};
 use bellows_engine::{Control, End, Engine, MAIN, Network, Settings, WorkerSpec};
+use bellows_interfaces::{vhost_user, virtio_user};
 use bellows_observe::Snapshot;
 use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use bellows_router::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection, in_place_of};
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
+use bellows_router::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection, in_place_of};
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;

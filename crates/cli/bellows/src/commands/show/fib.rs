@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use bellows_router::vrf::requests::Request;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use bellows_router::vrf::requests::Request;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_switch::mac_table::requests::{Page, Request, Selection};
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use bellows_switch::mac_table::requests::{Page, Request, Selection};
 use clap::Args;
 use serde_json::{Value, json};
 

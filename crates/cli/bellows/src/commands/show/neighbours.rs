@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use bellows_router::vrf::requests::{NeighbourPage, NeighbourSelection, Request};
 use bellows_observe::RuntimeDir;
+use bellows_router::vrf::requests::{NeighbourPage, NeighbourSelection, Request};
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;

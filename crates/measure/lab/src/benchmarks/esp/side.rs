@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bellows_vpn::esp::{self, Esp};
 use bellows_engine::{Engine, Network, Settings};
 use bellows_esp::{Algorithm, Cipher, ICV, Keys, trailer_length};
 use bellows_packet::{Packet, pool};
 use bellows_sys::clock;
+use bellows_vpn::esp::{self, Esp};
 use bellows_wire::{IpProtocol, Ipv4Header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -34,10 +34,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellows_adversary::{ATTACKS, Assault};
-use bellows_interfaces::vhost_user::{self, VhostUser};
 use bellows_basic::{join, tee};
 use bellows_config::Registry;
 use bellows_engine::{Control, Engine, Network, Settings};
+use bellows_interfaces::vhost_user::{self, VhostUser};
 use bellows_stats::{ENOUGH, median};
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_router::vrf::RoutingDomain;
 use bellows_engine::{Engine, LookAhead, TrialResult};
 use bellows_inspect::hot::{self, uses};
 use bellows_packet::pool;
+use bellows_router::vrf::RoutingDomain;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use bellows_engine::{AppSpec, Engine, Network, Settings};
 use bellows_router::ethernet_input::EthernetInput;
 use bellows_router::interface_output::InterfaceOutput;
 use bellows_router::ip4_input::{self, Ip4Input};
@@ -9,7 +10,6 @@ use bellows_router::ip6_input::{self, Ip6Input};
 use bellows_router::lookup::{Ip4LookUp, Ip6LookUp};
 use bellows_router::rewrite::{Ip4Rewrite, Ip6Rewrite};
 use bellows_router::vrf::RoutingDomain;
-use bellows_engine::{AppSpec, Engine, Network, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::stock::{Circulator, Stock};

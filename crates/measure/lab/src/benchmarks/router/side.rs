@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bellows_engine::{AppSpec, Engine, Network, Settings};
+use bellows_packet::pool;
 use bellows_router::ethernet_input::EthernetInput;
 use bellows_router::interface_output::InterfaceOutput;
 use bellows_router::ip4_input::{self, Checksum, Ip4Input};
@@ -10,8 +12,6 @@ use bellows_router::ip6_input::{self, Ip6Input};
 use bellows_router::lookup::{Ip4LookUp, Ip6LookUp};
 use bellows_router::rewrite::{Ip4Rewrite, Ip6Rewrite};
 use bellows_router::vrf::RoutingDomain;
-use bellows_engine::{AppSpec, Engine, Network, Settings};
-use bellows_packet::pool;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
