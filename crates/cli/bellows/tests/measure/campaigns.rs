@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
-use crate::Shared;
-use crate::support::root;
+use crate::support::{Sandbox, root};
 use bellows_testkit::skips::{is_left_out, is_skipped, skip_here};
 use bellows_testkit::{netns, programs};
 use serde_json::Value;
 
-/// Makes a block of a campaign, each of whose factors named here has only these levels. Returns the rows.
-fn block(sandbox: &Shared, name: &str, levels: &[(&str, &str)]) -> Vec<Value> {
+/// Makes a block of a campaign, each of whose factors named here has only these levels. Returns the rows. No other
+/// measurement runs beside it.
+fn block(name: &str, levels: &[(&str, &str)]) -> Vec<Value> {
+    let _alone = crate::CACHES.write().unwrap_or_else(PoisonError::into_inner);
+    let sandbox = Sandbox::new();
     let folder = root().join("bench/campaigns");
     let text = fs::read_to_string(folder.join(name)).unwrap();
     let mut lines: Vec<String> = Vec::new();
@@ -65,8 +68,8 @@ fn the_kernels_bridge_is_measured() {
         return;
     }
     let levels = [("port", "[\"packet\"]"), ("traffic", "[\"flood\", \"paced\", \"tcp\"]"), ("bridge", "[\"bridge\"]")];
-    let rows = block(&Shared::new(), "interfaces-bridge.toml", &[&levels[..], &[("exclude", "[]")]].concat());
-    assert_eq!(rows.len(), 6);
+    let rows = block("interfaces-bridge.toml", &[&levels[..], &[("exclude", "[]")]].concat());
+    assert_eq!(rows.len(), 6, "{rows:#?}");
     for row in rows {
         let unit = if row["levels"]["traffic"] == "tcp" { "Gb/s" } else { "Mpps" };
         assert_eq!(units(&row), [unit], "{row:#}");
@@ -81,8 +84,8 @@ fn back_ends_are_measured_before_dpdks_driver() {
         return;
     }
     let packed = "[{ label = \"packed\", driver = \"packed_vq=1,mrg_rxbuf=1,in_order=0\" }]";
-    let rows = block(&Shared::new(), "virtio-net.toml", &[("size", "[64]"), ("options", packed)]);
-    assert_eq!(rows.len(), 2 * 3);
+    let rows = block("virtio-net.toml", &[("size", "[64]"), ("options", packed)]);
+    assert_eq!(rows.len(), 2 * 3, "{rows:#?}");
     for row in rows {
         assert_eq!(units(&row), ["Mpps", "clocks/packet", "clocks/packet"], "{row:#}");
     }

@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use support::Sandbox;
 
-/// Tests that depend on the caches write; all others, which fill them, read.
+/// Tests that depend on the caches, or on both processors, write; all others, which fill them, read.
 static CACHES: RwLock<()> = RwLock::new(());
 
 /// A sandbox for a test beside which others may run.
