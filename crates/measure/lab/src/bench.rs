@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
+use crate::cases::Cases;
 use crate::report::{BenchError, Report};
 
 /// A benchmark with its options.
@@ -34,6 +35,9 @@ pub trait Benchmark {
 
 /// The static properties of a benchmark.
 pub trait Listed: Benchmark + Args {
+    /// Its cases, with their units and labels.
+    const CASES: Cases;
+
     /// Options for a short run, for tests.
     const QUICK: &'static [&'static str];
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Message, StatusCode};
 use bellows_campaign::{
-    ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, Progress, RunId, Stop, parse,
+    ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, Progress, RunId, Stop, WorkerState, parse,
 };
 use bellows_sys::clock::unix_ns;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::delivery::Deliveries;
 use crate::error::QueueError;
 use crate::lease::Lease;
 use crate::link::{Link, NO_JETSTREAM, PAUSE, Trouble};
-use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, WorkerState, bytes, read};
+use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, bytes, read};
 use crate::names::{QueueName, Stream, token};
 use crate::queue::{Queue, last_token};
 use crate::reader::deliveries;
