@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
 use bellows_sys::text::is_hidden;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ const MAX_LINE: usize = 10_000;
 const MAX_GAP: usize = 16_384;
 
 /// How serious a diagnostic is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The network cannot run.
@@ -375,39 +376,77 @@ impl Diagnostics {
         vec![snippet.annotations(annotations).into()]
     }
 
-    /// All diagnostics as JSON: a list of objects with `severity`, `message`, `file`, `line`, `column`, `end_line`,
-    /// `end_column` (from 1, columns in characters, the end exclusive; null if there is no text to point at), `label`,
-    /// `help` (a list) and `related` (a list of other places with `file`, `line`, `column`, `end_line`, `end_column`
-    /// and `label`).
-    pub fn to_json(&self) -> Value {
+    /// For programs, in the order of the files.
+    pub fn entries(&self) -> Vec<DiagnosticEntry> {
         self.list.iter().map(|diagnostic| self.entry(diagnostic)).collect()
     }
 
-    fn entry(&self, diagnostic: &Diagnostic) -> Value {
-        let mut labels = diagnostic.labels.iter().map(|label| self.place(label));
-        let nowhere = || {
-            json!({
-                "file": diagnostic.file, "line": null, "column": null, "end_line": null, "end_column": null, "label": "",
-            })
-        };
-        let mut entry = labels.next().unwrap_or_else(nowhere);
-        entry["severity"] = json!(diagnostic.severity);
-        entry["message"] = json!(diagnostic.message);
-        entry["help"] = json!(diagnostic.help);
-        entry["related"] = labels.collect();
-        entry
+    /// The entries as JSON.
+    pub fn to_json(&self) -> Value {
+        json!(self.entries())
     }
 
-    fn place(&self, label: &Label) -> Value {
-        let Some(source) = self.sources.get(label.place.source) else { return Value::Null };
+    fn entry(&self, diagnostic: &Diagnostic) -> DiagnosticEntry {
+        let mut positions = diagnostic.labels.iter().filter_map(|label| self.position(label));
+        let nowhere = || Position { file: diagnostic.file.clone(), ..Position::default() };
+        DiagnosticEntry {
+            position: positions.next().unwrap_or_else(nowhere),
+            severity: diagnostic.severity,
+            message: diagnostic.message.clone(),
+            help: diagnostic.help.clone(),
+            related: positions.collect(),
+        }
+    }
+
+    fn position(&self, label: &Label) -> Option<Position> {
+        let source = self.sources.get(label.place.source)?;
         let range = source.range(label.place);
         let (line, column) = source.position(range.start);
         let (end_line, end_column) = source.position(range.end);
-        json!({
-            "file": source.name, "line": line, "column": column, "end_line": end_line, "end_column": end_column,
-            "label": label.text,
+        Some(Position {
+            file: Some(source.name.clone()),
+            line: Some(line),
+            column: Some(column),
+            end_line: Some(end_line),
+            end_column: Some(end_column),
+            label: label.text.clone(),
         })
     }
+}
+
+/// A diagnostic for programs.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Diagnostic", extend("includes" = ["Position"]))]
+pub struct DiagnosticEntry {
+    /// Where it is.
+    #[serde(flatten)]
+    pub position: Position,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The error.
+    pub message: String,
+    /// Possible fixes, in sentences.
+    pub help: Vec<String>,
+    /// Other positions.
+    pub related: Vec<Position>,
+}
+
+/// A position in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Position")]
+pub struct Position {
+    /// The file; null if the message has none.
+    pub file: Option<String>,
+    /// The line, from 1; null if the message has no position.
+    pub line: Option<usize>,
+    /// The column, in characters from 1; null without a position.
+    pub column: Option<usize>,
+    /// The line of the end; null without a position.
+    pub end_line: Option<usize>,
+    /// The column of the end, exclusive; null without a position.
+    pub end_column: Option<usize>,
+    /// The text below the underlined text.
+    pub label: String,
 }
 
 /// A label of a line that is too long to show: its position, and the text there.

@@ -11,7 +11,7 @@
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | [`access`] | the mode and the group of files and sockets that apps create |
 //! | `compound` | [`Compound`], the trait of apps that consist of other apps, and their [`Parts`] |
-//! | `registry`, `entry`, `manual` | the catalogue of app types, one of its types, and the manuals generated from their schemas |
+//! | `registry`, `entry`, `manual`, `manual_report` | the catalogue of app types, one of its types, and the manuals generated from their schemas |
 //! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
 //! | `common` | the keys that every app's table may have |
@@ -47,6 +47,7 @@ mod entry;
 mod file_schema;
 mod load;
 mod manual;
+mod manual_report;
 mod meant;
 mod objects;
 mod parameters;
@@ -67,11 +68,14 @@ pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{BenchFiles, BenchRow, BenchSetup, BenchStep};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
 pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
-pub use diagnostics::{Diagnostics, Severity};
+pub use diagnostics::{DiagnosticEntry, Diagnostics, Position, Severity};
 pub use engine::EngineConfig;
 pub use entry::{Entry, ObjectEntry};
 pub use load::{Loaded, load, load_chain, load_str};
 pub use manual::{EngineManual, ManualKey, engine_manual};
+pub use manual_report::{
+    AnyPorts, CounterReport, DropReport, EngineManualReport, ManualReport, PortReport, PortsReport,
+};
 pub use meant::nearest;
 pub use objects::Change;
 pub use registry::Registry;

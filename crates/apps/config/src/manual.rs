@@ -1,12 +1,14 @@
 //! Manuals, generated from an app type's schema and ports.
 
 use bellows_engine::{AppInfo, Counter, Ports};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
 use crate::common::common_keys;
 use crate::engine::EngineConfig;
+use crate::manual_report::{CounterReport, DropReport, EngineManualReport, ManualReport, PortsReport};
 use crate::schema::{SchemaShape, schema_of};
 use crate::worker::worker_schema;
 
@@ -39,21 +41,26 @@ macro_rules! described {
 pub(crate) use described;
 
 /// One key of a table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "ManualKey of a table")]
 pub struct ManualKey {
+    /// Its name; `table.key` in an inner table, `list[].key` in a list of tables, `table.NAME.key` in a table whose
+    /// keys are names.
+    ///
     /// The name. A key of an inner table is written as `table.key`, of a list of tables as `list[].key`, and of the
     /// values of a table whose keys are names as `table.NAME.key`.
     pub name: String,
-    /// The description. Empty lines separate paragraphs.
+    /// Its meaning; paragraphs have empty lines between them.
     pub description: String,
-    /// The type in words: `integer 1 to 1,024`, `text`, ``one of `a`, `b` ``.
+    /// The type in words, such as `integer 1 to 1,024`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The unit of a number, if the type does not name it.
+    /// The unit of a number; null without one, or if the type names it.
     pub unit: Option<String>,
-    /// The default value, if it can be shown.
+    /// The default; null without one, or if it cannot be shown.
+    #[schemars(extend("nullable" = true))]
     pub default: Option<Json>,
-    /// Whether the key is required.
+    /// Whether it must be given.
     pub required: bool,
 }
 
@@ -327,24 +334,6 @@ fn key_sections(
     }
 }
 
-fn ports_json(ports: Ports) -> Json {
-    match ports {
-        Ports::Named(ports) => ports
-            .iter()
-            .map(|port| json!({ "name": port.name, "required": port.required, "help": port.help }))
-            .collect(),
-        Ports::Any { at_least, help } => json!({ "any": true, "at_least": at_least, "help": help }),
-    }
-}
-
-fn counters_json(counters: &[Counter]) -> Json {
-    counters.iter().map(|counter| json!({ "name": counter.name, "help": counter.help })).collect()
-}
-
-fn drops_json(drops: &[Counter]) -> Json {
-    drops.iter().map(|drop| json!({ "name": drop.name, "help": drop.help, "asked": drop.asked })).collect()
-}
-
 /// The manual of one type of app.
 pub(crate) struct AppManual<'a> {
     pub(crate) name: &'static str,
@@ -375,16 +364,17 @@ impl AppManual<'_> {
     pub(crate) fn json(&self) -> Json {
         let AppManual { name, info, schema } = self;
         let description = description(schema);
-        json!({
-            "name": name,
-            "summary": summary(&description),
-            "description": description,
-            "inputs": ports_json(info.inputs),
-            "outputs": ports_json(info.outputs),
-            "keys": keys(schema),
-            "drops": drops_json(info.drops),
-            "counters": counters_json(info.counters),
-            "schema": schema,
+        json!(ManualReport {
+            name: (*name).to_owned(),
+            compound: None,
+            summary: summary(&description),
+            description,
+            inputs: Some(PortsReport::of(info.inputs)),
+            outputs: Some(PortsReport::of(info.outputs)),
+            keys: keys(schema),
+            drops: Some(DropReport::all(info.drops)),
+            counters: Some(CounterReport::all(info.counters)),
+            schema: (*schema).clone(),
         })
     }
 }
@@ -422,15 +412,16 @@ impl CompoundManual<'_> {
     /// The manual as JSON.
     pub(crate) fn json(&self) -> Json {
         let description = description(self.schema);
-        json!({
-            "name": self.name,
-            "compound": true,
-            "summary": summary(&description),
-            "description": description,
-            "inputs": ports_json(self.inputs),
-            "outputs": ports_json(self.outputs),
-            "keys": keys(self.schema),
-            "schema": self.schema,
+        json!(ManualReport {
+            name: self.name.to_owned(),
+            compound: Some(true),
+            summary: summary(&description),
+            description,
+            inputs: Some(PortsReport::of(self.inputs)),
+            outputs: Some(PortsReport::of(self.outputs)),
+            keys: keys(self.schema),
+            schema: self.schema.clone(),
+            ..ManualReport::default()
         })
     }
 }
@@ -446,9 +437,14 @@ pub(crate) fn object_text(name: &str, schema: &Json, width: usize) -> String {
 
 /// The same as JSON.
 pub(crate) fn object_json(name: &str, schema: &Json) -> Json {
-    let text = description(schema);
-    json!({
-        "name": name, "summary": summary(&text), "description": text, "keys": keys(schema), "schema": schema,
+    let description = description(schema);
+    json!(ManualReport {
+        name: name.to_owned(),
+        summary: summary(&description),
+        description,
+        keys: keys(schema),
+        schema: schema.clone(),
+        ..ManualReport::default()
     })
 }
 
@@ -504,10 +500,15 @@ impl EngineManual {
     /// The manual as JSON: `name`, `description`, `keys` and `schema`; `worker_keys` and `worker_schema` for the tables
     /// of workers; `common_keys` and `common_schema` for the keys that every app's table may have.
     pub fn json(&self) -> Json {
-        json!({
-            "name": "engine", "description": description(&self.schema), "keys": self.keys(), "schema": self.schema,
-            "worker_keys": self.worker_keys(), "worker_schema": self.worker,
-            "common_keys": self.common_keys(), "common_schema": self.common,
+        json!(EngineManualReport {
+            name: "engine",
+            description: description(&self.schema),
+            keys: self.keys(),
+            schema: self.schema.clone(),
+            worker_keys: self.worker_keys(),
+            worker_schema: self.worker.clone(),
+            common_keys: self.common_keys(),
+            common_schema: self.common.clone(),
         })
     }
 }

@@ -7,6 +7,7 @@
 mod campaigns;
 mod cases;
 mod control;
+mod described;
 mod inspected;
 mod measured;
 mod networks;
@@ -19,10 +20,12 @@ mod web;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ptr;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 pub use cases::{FoundCases, case_differences, unmet_cases};
+use described::{Described, schema_of};
 
 /// The chapters of the reference, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +92,7 @@ impl Chapter {
     /// Its forms, each once.
     pub fn forms(self) -> Vec<&'static Form> {
         let wholes = self.sections().iter().filter_map(|section| section.whole.and_then(Kind::form));
-        wholes.chain(self.sections().iter().flat_map(|section| section.parts.iter().copied())).collect()
+        wholes.chain(self.sections().iter().flat_map(|section| section.all_parts().iter().copied())).collect()
     }
 }
 
@@ -113,6 +116,10 @@ pub enum Kind {
     Flag,
     /// An object with the keys of a form.
     Object(&'static Form),
+    /// What the schema of a type describes.
+    Described(Described),
+    /// An object with the keys of the form that is read from the schema of this name.
+    Named(&'static str),
     /// A list of such values.
     List(&'static Kind),
     /// An object whose keys are names, with such values.
@@ -163,7 +170,7 @@ pub struct Form {
     /// Its title, which is its heading if it is not the whole of a section.
     pub title: &'static str,
     /// Forms whose keys it has, too.
-    pub includes: &'static [&'static Form],
+    pub includes: &'static [Kind],
     /// Its own keys.
     pub keys: &'static [Key],
 }
@@ -171,8 +178,13 @@ pub struct Form {
 impl Form {
     /// All keys, each with the form that explains it.
     pub fn all_keys(&'static self) -> Vec<(&'static Form, &'static Key)> {
-        let included = self.includes.iter().flat_map(|form| form.all_keys());
+        let included = self.included().into_iter().flat_map(Form::all_keys);
         included.chain(self.keys.iter().map(|key| (self, key))).collect()
+    }
+
+    /// The forms whose keys it has, too.
+    fn included(&self) -> Vec<&'static Form> {
+        self.includes.iter().filter_map(|kind| kind.form()).collect()
     }
 
     /// The heading above its table: that of the section whose whole it is, or its title.
@@ -200,9 +212,57 @@ pub struct Section {
     /// The whole output, or one line of it. Nothing if the section only has parts of others, or is about no JSON.
     pub whole: Option<Kind>,
     /// Forms of parts, which have headings of their own.
-    pub parts: &'static [&'static Form],
+    pub parts: &'static [Kind],
     /// Paragraphs after the tables.
     pub notes: &'static [&'static str],
+}
+
+impl Section {
+    /// The forms that have headings of their own: its parts, and the objects that schemas describe and that no section
+    /// before it has.
+    fn all_parts(&'static self) -> &'static [&'static Form] {
+        let place = PLACES.iter().find(|(section, _)| ptr::eq(*section, self));
+        place.map_or(&[], |(_, parts)| parts)
+    }
+
+    /// The types of which schemas describe its output, or the values of its parts.
+    fn described(&self) -> Vec<Described> {
+        let whole = self.whole.into_iter();
+        let kinds = whole.chain(self.parts.iter().copied());
+        let forms = kinds.clone().filter_map(Kind::own_form);
+        let values = forms.flat_map(|form| form.keys.iter().map(|key| key.kind).chain(form.includes.iter().copied()));
+        kinds.chain(values).flat_map(Kind::described).collect()
+    }
+}
+
+/// All sections, each with the forms that have headings in it.
+static PLACES: LazyLock<Vec<(&Section, Vec<&Form>)>> = LazyLock::new(|| {
+    let parts = |section: &'static Section| section.parts.iter().filter_map(|kind| kind.form());
+    let wholes = sections().filter_map(|section| section.whole.and_then(Kind::form));
+    let mut placed: BTreeSet<&str> = wholes.chain(sections().flat_map(parts)).map(|form| form.title).collect();
+    let place = |section: &'static Section| {
+        let mut all = Vec::new();
+        if let Some(whole) = section.whole.and_then(Kind::form) {
+            place_parts(whole, &mut placed, &mut all);
+        }
+        for part in parts(section) {
+            all.push(part);
+            place_parts(part, &mut placed, &mut all);
+        }
+        (section, all)
+    };
+    sections().map(place).collect()
+});
+
+/// Adds the objects that a form has as values, and those that they have, unless they have a place already.
+fn place_parts(form: &Form, placed: &mut BTreeSet<&'static str>, parts: &mut Vec<&'static Form>) {
+    let values = form.keys.iter().flat_map(|key| key.kind.forms());
+    for part in form.included().into_iter().chain(values) {
+        if placed.insert(part.title) {
+            parts.push(part);
+            place_parts(part, placed, parts);
+        }
+    }
 }
 
 /// The keys that were found in output: the titles of their forms, and their names.
@@ -222,7 +282,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn compare(&mut self, path: &str, kind: Kind, value: &Value) {
-        let fits = match (kind, value) {
+        let fits = match (kind.resolved(), value) {
             (Kind::Any | Kind::Status, _) => true,
             (Kind::Text, value) => value.is_string(),
             (Kind::Word(words), value) => value.as_str().is_some_and(|word| words.contains(&word)),
@@ -257,7 +317,10 @@ impl Comparison<'_> {
                 fitting.into_iter().for_each(|kind| self.compare(path, *kind, value));
                 fitting.is_some()
             }
-            (Kind::Object(_) | Kind::List(_) | Kind::Map(_) | Kind::Tuple(_), _) => false,
+            (
+                Kind::Object(_) | Kind::List(_) | Kind::Map(_) | Kind::Tuple(_) | Kind::Described(_) | Kind::Named(_),
+                _,
+            ) => false,
         };
         if !fits {
             self.differences.push(format!("{path}: {value} is not {}", kind.written()));
@@ -301,9 +364,19 @@ impl Comparison<'_> {
 }
 
 impl Kind {
+    /// The same type, read from its schema if that describes it.
+    fn resolved(self) -> Kind {
+        match self {
+            Kind::Described(described) => described.kind().resolved(),
+            Kind::Named(name) => Kind::Object(described::form(name)),
+            kind => kind,
+        }
+    }
+
     /// The type in words, with links to the forms of its parts.
     fn written(self) -> String {
         match self {
+            Kind::Described(_) | Kind::Named(_) => self.resolved().written(),
             Kind::Text | Kind::Word(_) => "text".to_owned(),
             Kind::Integer => "integer".to_owned(),
             Kind::Decimal => "decimal".to_owned(),
@@ -329,6 +402,7 @@ impl Kind {
     fn form(self) -> Option<&'static Form> {
         match self {
             Kind::Object(form) => Some(form),
+            Kind::Described(_) | Kind::Named(_) => self.resolved().form(),
             Kind::List(kind) | Kind::Map(kind) | Kind::OrNull(kind) => kind.form(),
             Kind::Either([first, others @ ..]) => {
                 first.form().filter(|form| others.iter().all(|kind| kind.form().is_some_and(|it| ptr::eq(it, *form))))
@@ -342,6 +416,39 @@ impl Kind {
             | Kind::Either([])
             | Kind::Any
             | Kind::Status => None,
+        }
+    }
+
+    /// The forms of all objects in it.
+    fn forms(self) -> Vec<&'static Form> {
+        match self.resolved() {
+            Kind::Object(form) => vec![form],
+            kind => kind.inner().into_iter().flat_map(Kind::forms).collect(),
+        }
+    }
+
+    /// The form that is written in this program, of the object or of those in a list or by name.
+    fn own_form(self) -> Option<&'static Form> {
+        match self {
+            Kind::Object(form) => Some(form),
+            kind => kind.inner().into_iter().find_map(Kind::own_form),
+        }
+    }
+
+    /// The types that schemas describe in it.
+    fn described(self) -> Vec<Described> {
+        match self {
+            Kind::Described(described) => vec![described],
+            kind => kind.inner().into_iter().flat_map(Kind::described).collect(),
+        }
+    }
+
+    /// The types of the values in it.
+    fn inner(self) -> Vec<Kind> {
+        match self {
+            Kind::List(kind) | Kind::Map(kind) | Kind::OrNull(kind) => vec![*kind],
+            Kind::Tuple(kinds) | Kind::Either(kinds) => kinds.to_vec(),
+            _ => Vec::new(),
         }
     }
 }
@@ -379,14 +486,14 @@ pub fn markdown() -> String {
     page
 }
 
-fn print(page: &mut String, section: &Section) {
-    let Section { heading, text, whole, parts, notes, .. } = section;
+fn print(page: &mut String, section: &'static Section) {
+    let Section { heading, text, whole, notes, .. } = section;
     let _ = write!(page, "### {heading}\n\n");
     text.iter().for_each(|text| *page += &paragraph(text));
     if let Some(form) = whole.and_then(Kind::form) {
         table(page, form);
     }
-    for form in *parts {
+    for form in section.all_parts() {
         let _ = write!(page, "#### {}\n\n", form.title);
         table(page, form);
     }
@@ -394,7 +501,7 @@ fn print(page: &mut String, section: &Section) {
 }
 
 fn table(page: &mut String, form: &Form) {
-    let included: Vec<String> = form.includes.iter().map(|form| form.link()).collect();
+    let included: Vec<String> = form.included().into_iter().map(Form::link).collect();
     if !included.is_empty() {
         let and_own = if form.keys.is_empty() { "." } else { ", and:" };
         *page += &paragraph(&format!("The keys of {}{and_own}", included.join(" and ")));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bellows_config::Loaded;
 use bellows_sys::capability::{Set, permitted, retain_in_process, without};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The files that a running network opens.
@@ -86,19 +87,23 @@ const KINDS: &[PrivilegedKind] = &[
 ];
 
 /// The privileges that a network needs, and what else a service manager must allow it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Privileges")]
 pub struct Needs {
-    /// The capabilities by their names: `CAP_NET_RAW`.
+    /// The names of all that it needs: `CAP_NET_RAW`.
     capabilities: Vec<String>,
-    /// The apps that need them.
+    /// The apps that need any.
     apps: Vec<AppNeeds>,
-    /// Families of sockets besides Unix sockets.
+    /// Families of sockets that it opens besides Unix sockets.
     address_families: BTreeSet<&'static str>,
-    /// System calls beyond those of common services.
+    /// Those beyond systemd's `@system-service`.
     system_calls: BTreeSet<&'static str>,
+    /// Devices that it opens.
     devices: BTreeSet<&'static str>,
     /// Whether it uses interfaces or routes of the system.
     system_network: bool,
+    /// Whether it locks memory.
+    ///
     /// Whether it locks memory beyond the usual limit. A limit of its own replaces `CAP_IPC_LOCK`.
     locked_memory: bool,
     /// Folders in which it creates files or sockets.
@@ -106,9 +111,12 @@ pub struct Needs {
 }
 
 /// The capabilities of an app.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Privileges of an app")]
 struct AppNeeds {
+    /// The app.
     app: String,
+    /// The capabilities that it needs.
     capabilities: Vec<String>,
 }
 

@@ -10,6 +10,7 @@ use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
 use bellows_inspect::times::{self, PERCENTILES, TIMES};
 use bellows_observe::{AppCounts, Imbalance, LinkCounts, Snapshot};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
@@ -18,7 +19,7 @@ use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_ra
 const NOTABLE: u64 = 10;
 
 /// The reason for which a run was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoppedBy {
     /// `--duration` was over.
@@ -41,13 +42,15 @@ impl StoppedBy {
 }
 
 /// The pool's memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Memory")]
 pub struct PoolMemory {
-    /// `hugetlb`, `thp` or `4k`.
+    /// `hugetlb` or `thp`: 2 MiB pages; `4k`.
+    #[schemars(extend("enum" = ["hugetlb", "thp", "4k"]))]
     pub pages: String,
     /// Packet buffers in the pool.
     pub buffers: u64,
-    /// Packet buffers that packets held at the end.
+    /// Those that hold packets: 0, unless an app leaked buffers.
     pub buffers_in_use: u64,
 }
 
@@ -64,22 +67,24 @@ impl PoolMemory {
 }
 
 /// An app with an error that kept it from finishing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Unfinished app")]
 pub struct Unfinished {
-    /// The app's name.
+    /// The app.
     pub app: String,
-    /// Its error.
+    /// Why it could not finish.
     pub reason: String,
 }
 
 /// Unintended drops: packets lost although the configuration does not ask for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Loss")]
 pub struct Loss {
-    /// The app that dropped them.
+    /// The app.
     pub app: String,
     /// The drop reason.
     pub reason: String,
-    /// The description of the drop reason.
+    /// The meaning of that reason.
     pub help: String,
     /// The number of packets.
     pub packets: u64,
@@ -131,40 +136,44 @@ pub fn causes(snapshot: &Snapshot, share: u64) -> String {
 }
 
 /// The outcome of a run. `docs/json.md` describes its JSON form.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Report of a run", extend("includes" = ["Counters"]))]
 pub struct RunReport {
-    /// The name under which it ran.
+    /// The name of the run.
     pub name: String,
-    /// `done`, `stopped`, `closed` or `stalled`.
+    /// `done` (all sources are finished and no packets are left), `stopped`, `closed` (no app in which packets end can
+    /// take more: the reader of standard output has ended), or `stalled` (packets wait that no app will ever take).
+    #[schemars(extend("enum" = ["done", "stopped", "closed", "stalled"]))]
     pub end: &'static str,
-    /// The reason for a stop, if it was stopped.
+    /// What stopped it; null unless `end` is `stopped`.
     pub stopped_by: Option<StoppedBy>,
-    /// The duration of the run.
+    /// Duration of the run.
     pub elapsed_seconds: f64,
-    /// The busiest link: the one with the most packets over the whole run.
+    /// The link with the most packets in the whole run, across reloads; null without links.
     pub busiest_link: Option<String>,
-    /// Packets a second on that link, on average over the whole run.
+    /// Through that link, averaged over the whole run.
     pub packets_per_second: f64,
-    /// Bits a second on that link, on average over the whole run.
+    /// Through that link, averaged over the whole run.
     pub bits_per_second: f64,
-    /// The links with packets that no app would ever have taken.
+    /// Links in which packets wait, if `end` is `stalled`.
     pub stalled: Vec<String>,
-    /// The apps that panicked.
+    /// Names of the apps that panicked.
     pub panicked: Vec<String>,
-    /// The apps that could not finish.
+    /// Apps that could not finish their work.
     pub unfinished: Vec<Unfinished>,
-    /// The apps whose books did not balance: a bug in each.
+    /// Apps whose books do not balance. Each is a bug in the app and makes the run fail.
     pub imbalances: Vec<Imbalance>,
-    /// Unintended drops.
+    /// Drops that nobody asked for.
     pub losses: Vec<Loss>,
-    /// Log lines that could not be written to standard error.
+    /// Log lines that could not be written to standard error: its disk was full, or its reader had ended or was too
+    /// slow.
     pub log_lines_lost: u64,
-    /// Everything unusual about the run, in sentences; failures come first.
+    /// Sentences; the causes of a failed run come first.
     pub warnings: Vec<String>,
     /// How many of these are failures.
     #[serde(skip)]
     failures: usize,
-    /// The pool's memory.
+    /// The packet pool.
     pub memory: PoolMemory,
     /// All counters.
     #[serde(flatten)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bellows_sys::text::{cut, is_hidden, sanitize};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -21,7 +22,7 @@ const MAX_TEXT: usize = 512;
 const MAX_NAME: usize = 64;
 
 /// The level of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Something is lost or does not work.

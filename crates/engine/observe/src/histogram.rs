@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use bellows_stats::nearest_rank;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::classes::{CLASSES, class_of, longest_of};
@@ -21,11 +22,12 @@ pub fn record(slab: &Slab, first: usize, time: u64) {
 }
 
 /// The number of times in each class, in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Histogram")]
 pub struct Histogram {
-    /// The classes that are not empty, in ascending order: the longest time of a class, and the number of times in it.
+    /// A class's upper bound, and its count (empty classes are left out; a class is 6 percent wide).
     pub classes: Vec<(u64, u64)>,
-    /// The longest time of all.
+    /// The longest time.
     pub maximum: u64,
 }
 

@@ -5,6 +5,7 @@
 //! [`Directory`](crate::Directory). The layout within these groups is listed here, once: a list gives each counter's
 //! symbol, name and description.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
@@ -136,7 +137,7 @@ pub mod doing {
 }
 
 /// The reasons for which the engine calls an app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
     /// To move packets: `pull`, `push` or `tick`.

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_stats::{median, rank_sum};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Calls that a log has room for: about ten seconds of a busy worker.
@@ -98,7 +99,7 @@ const MAX_P: f64 = 1e-4;
 const MIN_CLOCKS: f64 = 1.0;
 
 /// What a trial found about an app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LookAhead {
     /// There were too few calls with enough packets.
@@ -110,25 +111,27 @@ pub enum LookAhead {
 }
 
 /// The calls of one app in a trial, and what they say. All clocks are medians, for each packet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Trial of an app")]
 pub struct TrialResult {
-    /// The app.
+    /// Its name.
     pub app: String,
     /// Calls without and with prefetches before them.
     pub calls: [usize; 2],
-    /// Packets of a call.
+    /// The median.
     pub packets_per_call: f64,
-    /// Clocks of a call without prefetches.
+    /// The median of the clocks a packet, of calls without prefetches.
     pub clocks: f64,
-    /// Clocks of the prefetches.
+    /// That of the prefetches.
     pub fetch: f64,
-    /// Clocks of a call after them.
+    /// That of the calls after them.
     pub clocks_after: f64,
-    /// The share of the clocks of a call that prefetches save, less what they cost; negative if they cost more.
+    /// The share of `clocks` that the prefetches save, less what they cost; negative if they cost more.
     pub saved: f64,
     /// The probability that calls alone take so much longer by chance; 1 if they do not take longer.
     pub p: f64,
-    /// The verdict.
+    /// `missing` if the app waits for data of its packets, `sufficient` if not, `unknown` with fewer than 16 calls of
+    /// each kind, or fewer than 50 without a finding.
     pub verdict: LookAhead,
 }
 

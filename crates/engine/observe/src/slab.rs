@@ -22,6 +22,7 @@ use bellows_sys::shared::SharedCells;
 use bellows_sys::text::{cut, is_hidden, one_line, sanitize};
 use bellows_sys::{clock, way_out};
 use bellows_wiring::{LinkEnd, LinkSpec};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cells::Cells;
@@ -41,9 +42,10 @@ const FIRST: usize = 5;
 const MAX_DIRECTORY: usize = 64 << 20;
 
 /// The app that the engine is calling.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Call")]
 pub struct CurrentCall {
-    /// The app's name.
+    /// The app.
     pub app: String,
     /// The kind of call.
     pub activity: Activity,

@@ -1,5 +1,6 @@
 //! All counters of an engine at one time, by name.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
+use serde_json::Map;
 
 use crate::histogram::Histogram;
 use crate::layout::engine::Scope;
@@ -20,23 +23,24 @@ use crate::slab::{
 use crate::totals::{AppTotals, LinkTotals, Totals, Traffic, crossing_traffic, engine_count, sampled_events};
 
 /// One link.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Link")]
 pub struct LinkCounts {
-    /// `app.port` that sends.
+    /// `app.output`.
     pub from: String,
-    /// `app.port` that receives.
+    /// `app.input`.
     pub to: String,
-    /// Packets sent.
+    /// Packets sent into it.
     pub packets: u64,
-    /// Bytes sent.
+    /// Bytes sent into it.
     pub bytes: u64,
-    /// Packets dropped because the link was full.
+    /// Packets dropped because it was full.
     pub txdrop: u64,
-    /// Packets that were sent and wait to be received.
+    /// Packets sent and not yet received.
     pub waiting: u64,
-    /// Bytes that were sent and wait to be received.
+    /// Bytes sent and not yet received.
     pub waiting_bytes: u64,
-    /// For a removed link: packets that waited in it when a reload removed it, and were dropped.
+    /// Of a removed link: packets that waited in it at the reload, and were dropped.
     pub removed: u64,
 }
 
@@ -65,13 +69,14 @@ const REMOVED: &str = common::DROPS[common::REMOVED].name;
 const TXDROP: &str = link::COUNTERS[link::DROPS].name;
 
 /// One app. Its traffic is the sum over its links.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "App")]
 pub struct AppCounts {
     /// Its name in the network.
     pub name: String,
-    /// Its type's name in the catalogue.
+    /// Its type (`app = "…"`).
     pub kind: String,
-    /// The name of its worker.
+    /// Its worker.
     pub worker: String,
     /// Packets received on all inputs.
     pub in_packets: u64,
@@ -81,40 +86,42 @@ pub struct AppCounts {
     pub out_packets: u64,
     /// Bytes sent on all outputs.
     pub out_bytes: u64,
-    /// Packets that it made or brought in, including those that were dropped before they had a buffer.
+    /// Packets that it made or brought in, including packets dropped before they had a buffer.
     pub made: u64,
-    /// Packets that ended in it: it consumed them.
+    /// Packets that it consumed, as a sink does.
     pub ended: u64,
     /// Packets inside it.
     pub held: u64,
-    /// Leaked packets: `in_packets + made` less `out_packets`, those freed, and `held`. Not 0 in an app that has a bug.
+    /// Lost packets: 0, unless the app has a bug. Negative if the app claims more than it got.
     pub leaked: i64,
-    /// Packets that were freed without being counted; negative if more were counted as dropped than were freed. Not 0
-    /// in an app that has a bug.
+    /// Packets freed without being counted: 0, unless the app has a bug. Negative if more were counted than freed.
     pub uncounted: i64,
+    /// Packets dropped, by reason.
+    ///
     /// Packets dropped, by reason, including those at full links, `txdrop`.
     pub drops: BTreeMap<String, u64>,
-    /// The unintended ones of these drops.
+    /// The drops that nobody asked for, by reason; drops of a rate limiter or a sampler are excluded.
     pub lost: BTreeMap<String, u64>,
     /// The descriptions of their reasons.
     #[serde(skip)]
     pub loss_helps: BTreeMap<String, String>,
-    /// Its other counters.
+    /// Its other counters; `bellows apps TYPE` explains each.
     pub counters: BTreeMap<String, u64>,
-    /// How it is called: `polling` (pulled in every breath), `slots` (pulled when a slot says so), `active` (pushed
-    /// when packets wait for it); `failed` if it has panicked and is no longer called; `gone` if a reload has removed
-    /// it.
+    /// `polling` (pulled in every breath), `slots` (pulled when a slot says so), `active` (pushed when packets wait for
+    /// it), `failed` (it has panicked and is not called any more), `gone` (a reload has removed it).
+    #[schemars(extend("enum" = ["polling", "slots", "active", "failed", "gone"]))]
     pub state: String,
-    /// The number of panics.
+    /// Number of panics.
     pub panics: u64,
-    /// The number of calls: `pull`, `push`, `tick`.
+    /// Number of calls: `pull`, `push`, `tick`; every call is counted, not only sampled ones.
     pub calls: BTreeMap<String, u64>,
-    /// Sleeps of the engine that its descriptor ended.
+    /// Sleeps of the engine that ended because of its descriptor.
     pub sleeps: u64,
-    /// The record of the sampled breaths. For each entry (`pull`, `push`, `tick`): its calls, the packets taken (push)
-    /// or sent (pull, tick) in them, and their clocks: `pull_calls`, `pull_packets`, `pull_clocks`, …. Separately, the
-    /// outliers: `pull_outlier_calls`, `pull_outlier_clocks`. Counted events follow, such as `pull_instructions`;
-    /// events that were not counted are absent.
+    /// Data of the sampled breaths, for each entry (`pull`, `push`, `tick`): `pull_calls`; `pull_packets`, sent in
+    /// these calls (for `push`, taken); `pull_clocks`, their clocks (of the clock of `ticks_per_second`);
+    /// `pull_outlier_calls` and `pull_outlier_clocks`, the same for calls that took over 16 times as long as usual and
+    /// over 5 µs, which the other keys exclude; and for each counted event such as `instructions`, `pull_instructions`:
+    /// counted in some of these calls, and extrapolated to all.
     pub account: BTreeMap<String, u64>,
 }
 
@@ -173,22 +180,29 @@ impl AppCounts {
 
 /// Apps and links that reloads have removed, with their counts at that time. Apps that come and go under one name are
 /// one row. The list is limited: older rows are dropped, and their drops are in the engine's counter `forgotten_drops`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Gone")]
 pub struct Gone {
-    /// The apps.
+    /// Apps removed by reloads, with their last counts; a name that was removed several times is listed once. At most
+    /// 128, the last removed ones.
     pub apps: Vec<AppCounts>,
-    /// The links.
+    /// Links removed by reloads, with their last counts; at most 128, the last removed ones.
     pub links: Vec<LinkCounts>,
 }
 
 /// An app whose books do not balance: a bug in the app.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Imbalance")]
 pub struct Imbalance {
     /// The app.
     pub app: String,
+    /// As in [App](#app).
+    ///
     /// Packets that came in or were made, and were neither sent nor freed and are not held; negative if there are more
     /// of these than came.
     pub leaked: i64,
+    /// As in [App](#app).
+    ///
     /// Packets that were freed without being counted; negative if more were counted as dropped than were freed.
     pub uncounted: i64,
 }
@@ -221,19 +235,20 @@ impl fmt::Display for Imbalance {
 }
 
 /// One worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Worker")]
 pub struct WorkerCounts {
     /// Its name in the network.
     pub name: String,
-    /// The app that it is calling, if any.
+    /// The app that it is in; null between calls.
     pub doing: Option<CurrentCall>,
     /// Whether it sleeps.
     pub asleep: bool,
-    /// Its memory node; `None` if the machine has only one, or the worker may run on several.
+    /// Its memory node; null on a machine with one, or if it may run on several.
     pub node: Option<usize>,
-    /// Its counters.
+    /// Those of the engine's counters that each worker counts for itself.
     pub counters: BTreeMap<String, u64>,
-    /// Its apps, in the network's order.
+    /// The names of its apps.
     pub apps: Vec<String>,
 }
 
@@ -255,40 +270,66 @@ impl WorkerCounts {
 }
 
 /// All counters of an engine at one time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Counters")]
 pub struct Snapshot {
     /// Version of Bellows.
     pub version: String,
-    /// The process.
+    /// The engine's process.
     pub pid: u32,
-    /// The schedule that runs the network.
+    /// The schedule in use: `nested`, `flat` or `native`.
+    #[schemars(extend("enum" = ["nested", "flat", "native"]))]
     pub schedule: String,
-    /// The fallback reason: why that is not the requested schedule; empty if it is.
+    /// A sentence: why this is not the requested schedule; empty if it is.
     pub fallback_reason: String,
-    /// File that the network was read from; empty if none.
+    /// The network file as named on the command line.
     pub source: String,
-    /// Frequency of the clock in which calls are timed, in Hz.
+    /// Frequency of the clock that times calls, in Hz.
     pub ticks_per_second: u64,
+    /// The app that the engine is in; null between calls.
+    ///
     /// The app that the engine is calling, if any. If the counter `alive` is old, the engine has been in it since then.
     pub doing: Option<CurrentCall>,
     /// Whether the engine sleeps.
     pub asleep: bool,
-    /// The engine's own counters: the sums over its workers, where each worker counts.
+    /// The engine's own counters; with several workers, their sums.
+    #[schemars(with = "EngineCounters")]
     pub engine: BTreeMap<String, u64>,
     /// The workers.
     pub workers: Vec<WorkerCounts>,
-    /// The apps, in the network's order.
+    /// The apps, in the order of the network file.
     pub apps: Vec<AppCounts>,
-    /// The links, in the network's order.
+    /// The links, in the order of the network file.
     pub links: Vec<LinkCounts>,
-    /// The engine's own work for links between workers, listed as apps: for each of these links first the side that the
-    /// packets leave, then the one at which they arrive.
+    /// The engine's own work for links between workers: for each link the side that packets leave (`in_packets`), and
+    /// the one at which they arrive (`out_packets`).
     pub crossings: Vec<AppCounts>,
-    /// Apps and links that reloads have removed.
+    /// What reloads have removed.
     pub gone: Gone,
-    /// Distributions of times, in nanoseconds: `breath`, the durations of sampled breaths in which a packet moved;
-    /// `latency`, the times from the creation of a packet to its end, for some packets.
+    /// Distributions of times, in nanoseconds: `breath`, the duration of sampled breaths in which a packet moved;
+    /// `latency`, the time since a packet was created until its end, for some packets.
     pub histograms: BTreeMap<String, Histogram>,
+}
+
+/// The schema of the engine's own counters, which their list describes.
+struct EngineCounters;
+
+impl JsonSchema for EngineCounters {
+    fn schema_name() -> Cow<'static, str> {
+        "EngineCounters".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let counters = || cells::COUNTERS.iter().filter(|counter| counter.name != cells::DOING_NAME);
+        let mut properties = Map::new();
+        for counter in counters() {
+            let mut count = u64::json_schema(generator);
+            count.insert("description".to_owned(), counter.help.into());
+            properties.insert(counter.name.to_owned(), count.to_value());
+        }
+        let names: Vec<&str> = counters().map(|counter| counter.name).collect();
+        json_schema!({ "title": "Engine", "type": "object", "properties": properties, "required": names })
+    }
 }
 
 /// The engine's counters by name.

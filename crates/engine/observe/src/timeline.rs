@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bellows_sys::clock;
 use bellows_sys::shared::SharedCells;
 use bellows_sys::text::{cut, one_line};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cells::Cells;
@@ -351,78 +352,82 @@ impl Timeline {
 }
 
 /// The kind of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum What {
-    /// A breath, after its calls and drops.
+    /// After its calls and drops.
     Breath {
-        /// The recording interval at that time: one breath in this many.
+        /// Of a breath: one in `every` breaths is recorded; 0 if this one was only because of an arrival.
         every: u32,
-        /// Whether it was recorded because it was slow, not because it was sampled.
+        /// Of a breath: recorded because it was slow.
         slow: bool,
-        /// Whether it was recorded only because a marked vector arrived in it.
+        /// Of a breath: recorded because marked packets arrived from another worker.
         caused: bool,
     },
-    /// A marked vector left for another worker.
+    /// Of packets to another worker.
     Departure(Passage),
-    /// A marked vector arrived from another worker.
+    /// Of these at the other worker.
     Arrival(Passage),
-    /// A call of an app.
+    /// Of an app.
     Call {
-        /// The app.
+        /// Of a call, drops or a panic: the app.
         app: Arc<str>,
-        /// `pull`, `push` or `tick`.
+        /// Of a call: `pull`, `push` or `tick`.
+        #[schemars(extend("enum" = ["pull", "push", "tick"]))]
         entry: &'static str,
-        /// Packets taken (push) or sent (pull, tick).
+        /// Of a call, drops, a departure or an arrival: the number of packets.
+        ///
+        /// Those of a call were taken (push) or sent (pull, tick).
         packets: u32,
     },
-    /// Packets that an app dropped in a call that was recorded.
+    /// Of packets, in a call that was recorded.
     Drops {
-        /// The app.
+        /// Of a call, drops or a panic: the app.
         app: Arc<str>,
-        /// The number of packets.
+        /// Of a call, drops, a departure or an arrival: the number of packets.
         packets: u32,
     },
-    /// The engine slept.
+    /// Of the engine.
     Sleep,
-    /// The network was swapped.
+    /// On the first worker.
     Reload {
-        /// Packets in removed apps and links.
+        /// Of a reload: packets in removed parts.
         dropped: u32,
     },
-    /// An app panicked.
+    /// Of an app.
     Panic {
-        /// The app.
+        /// Of a call, drops or a panic: the app.
         app: Arc<str>,
     },
-    /// A slow breath: a breath, or work between two, that exceeded `breath_limit` in the engine's settings.
+    /// A breath, or work between two breaths, longer than `breath_limit`, sampled or not.
     Late {
-        /// The app in which the engine was most of the time; `None` if it was in none, or the watchdog did not see it.
+        /// Of a late breath: the app in which the engine was most of the time, null if in none, or if unknown.
         app: Option<Arc<str>>,
-        /// The time that the engine's thread was on a processor, in microseconds, if known.
+        /// Of a late breath: the time that the engine's thread was on a processor, in microseconds; null if unknown.
         on_processor_micros: Option<u32>,
-        /// Whether it was late because the process, or the machine, stood still.
+        /// Of a late breath: whether the process was stopped.
         standstill: bool,
     },
 }
 
 /// One end of a marked vector's way between two workers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Passage {
-    /// The link, as in the network file.
+    /// Of a departure or an arrival: the link, as written in the file.
     pub link: Arc<str>,
-    /// The number that departure and arrival have in common, and no other vector of the run has.
+    /// Of a departure or an arrival: the number that both have in common, and no other vector of the run has.
     pub mark: u32,
-    /// The number of packets in the vector.
+    /// Of a call, drops, a departure or an arrival: the number of packets.
     pub packets: u32,
 }
 
 /// One event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Event of a timeline")]
 pub struct Event {
-    /// Its start, in nanoseconds since the Unix epoch.
+    /// Nanoseconds since the Unix epoch.
     pub start: u64,
-    /// Its duration, in nanoseconds.
+    /// Its duration.
     pub duration: u64,
     /// Its kind.
     #[serde(flatten)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::template::{PlaceholderValue, Template};
@@ -83,13 +84,16 @@ pub struct Build {
 }
 
 /// One of the two versions that are compared.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Compared version")]
 pub struct Version {
     /// What it was called: a revision, `working tree`, or a path.
     pub name: String,
-    /// Its commit. That of a working tree was made for its contents, and is on no branch.
+    /// Its commit, if it is from git; that of a working tree was made for its contents, and is on no branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// The hash of its contents.
+    ///
     /// The hash of its contents: git's hash of all files, with that of what the toolchain said, or the SHA-256 of a
     /// program or a folder.
     pub content: String,
@@ -156,7 +160,7 @@ pub struct ScoreSpec {
 }
 
 /// Which scores are better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// More is better.
@@ -212,20 +216,21 @@ impl Default for Disturbance {
 }
 
 /// A statement about a difference of two means, to be tested on runs that are made after it was registered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Hypothesis")]
 pub struct Hypothesis {
-    /// The name.
+    /// Its name.
     pub name: String,
     /// The score that it is about.
     pub score: String,
-    /// The factors of the term whose means are compared: one, or several for the cells of an interaction.
+    /// The factors whose means are compared; several for the cells of an interaction.
     pub term: Vec<String>,
-    /// The means that are compared, the first minus the second: a level for each factor of the term.
+    /// The means that are compared, the first minus the second: a level of each factor of `term`.
     pub compare: [Vec<String>; 2],
     /// The only runs that count: factors, each with the levels that are taken.
     #[serde(rename = "where")]
     pub subset: BTreeMap<String, Vec<String>>,
-    /// The direction of the difference.
+    /// How the first mean differs.
     pub direction: ScoreDirection,
     /// By how much the difference exceeds 0, in the score's unit.
     pub margin: f64,
@@ -233,6 +238,8 @@ pub struct Hypothesis {
     pub level: f64,
     /// The number of first blocks that were looked at to find it.
     pub explored: u32,
+    /// The number of blocks after which it is tested, if the file says so.
+    ///
     /// The number of blocks after which it is tested, if the file says so; else that of the campaign when the hypothesis
     /// is registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -240,7 +247,7 @@ pub struct Hypothesis {
 }
 
 /// The direction of a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreDirection {
     /// The first mean is greater.

@@ -44,6 +44,7 @@
 //! | `compare` | two versions of a thing, by pairs of runs |
 //! | `evidence` | results beside the register: which runs can confirm a hypothesis |
 //! | `cells` | which combination of levels rows have |
+//! | `queued` | what a queue of its runs has |
 //! | `sample` | the difference of two means |
 //! | `needed` | how many runs show an effect |
 //! | `exercise` | arbitrary bytes as each kind of file |
@@ -73,6 +74,7 @@ mod observed;
 mod pipe;
 mod plan;
 mod processes;
+mod queued;
 mod register;
 mod results;
 mod row;
@@ -110,6 +112,7 @@ pub use needed::{Effect, NeededError, NeededRuns, Question, needed_runs};
 pub use observed::{Counts, Observed};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
+pub use queued::{CoordinatorStatus, QueueStatus, WorkerState, WorkerStatus};
 pub use register::{HypothesisRecord, Register, Standing, register, text_hash};
 pub use results::{FactorColumn, Results, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};

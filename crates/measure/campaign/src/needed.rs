@@ -2,6 +2,7 @@
 
 use bellows_stats::power::{PowerError, TTest, runs_needed, smallest_effect};
 use bellows_stats::{AnovaError, Factor, Model, anova_within};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::diagnostics::{did_you_mean, listed, quoted};
@@ -32,26 +33,29 @@ pub struct Question {
 }
 
 /// How many runs are needed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Needed runs")]
 pub struct NeededRuns {
     /// The runs of each level.
     pub runs: u64,
+    /// The blocks that have these runs; null if levels have different numbers of combinations.
+    ///
     /// The number of blocks that have these runs: the campaign's `repeats`. Nothing if levels have different numbers of
     /// runs in a block.
     pub repeats: Option<u64>,
-    /// The difference, in the score's unit.
+    /// The difference that is to be found, in the score's unit.
     pub effect: f64,
-    /// The unit.
+    /// The unit of the score.
     pub unit: String,
     /// The mean of all scores.
     pub mean: f64,
     /// The standard deviation of runs of the same combination, in the score's unit.
     pub deviation: f64,
-    /// The number of runs that this is from.
+    /// The number of runs from which the deviation is known.
     pub from_runs: usize,
-    /// The number of pairs of levels, for which the level is corrected by Bonferroni's method.
+    /// The number of pairs of levels, for which the level is corrected.
     pub pairs: u64,
-    /// The difference that the runs so far show with this power, in the score's unit.
+    /// The difference that the runs so far show with this probability; null if they are too few.
     pub shown_so_far: Option<f64>,
 }
 

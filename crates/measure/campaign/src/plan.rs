@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ pub(crate) const MAX_COMBINATIONS: usize = 100_000;
 pub(crate) const MAX_RUNS: usize = 10_000_000;
 
 /// A run's id: its block and its combination, both counted from 1. Written `block.combination`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema, Serialize)]
 #[serde(into = "String")]
 pub struct RunId {
     /// The block: the repetition of each combination.
@@ -60,7 +61,7 @@ impl From<RunId> for String {
 }
 
 /// A SHA-256, written as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, JsonSchema, Serialize)]
 #[serde(into = "String")]
 pub struct Hash([u8; 32]);
 

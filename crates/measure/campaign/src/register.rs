@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -25,28 +26,31 @@ use crate::plan::{Hash, Plan};
 use crate::time;
 
 /// A hypothesis as it was registered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Registered hypothesis")]
 pub struct HypothesisRecord {
     /// The hypothesis.
     pub hypothesis: Hypothesis,
-    /// The hash of its text.
+    /// The hash of what it states.
     pub text: Hash,
     /// The hash of the campaign.
     pub campaign: Hash,
-    /// When it was registered: RFC 3339, UTC, by the clock of `host`.
+    /// When it was registered, by the clock of `host` (RFC 3339, UTC).
     pub time: String,
     /// The name of the machine on which it was registered.
     pub host: String,
+    /// The number of blocks after which it is tested.
+    ///
     /// The number of blocks after which it is tested. Fewer would be a choice of when to stop, and more of when to go
     /// on.
     pub repeats: u32,
-    /// The number of runs that were recorded before.
+    /// The number of rows that were recorded before.
     pub rows: usize,
-    /// The hash of the journal at that time.
+    /// The hash of these rows.
     pub journal: Hash,
-    /// The hash of the record before this one.
+    /// The hash of the record before; null for the first.
     pub previous: Option<Hash>,
-    /// The hash of all of the above.
+    /// The hash of all of this.
     pub hash: Hash,
 }
 

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Hash, RunId};
 
 /// The result of one run: a line of `results.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Run of a campaign")]
 pub struct Row {
-    /// The run.
+    /// Its id: block and combination.
     pub run: RunId,
     /// The hash of the campaign.
     pub campaign: Hash,
@@ -18,45 +20,49 @@ pub struct Row {
     pub levels: BTreeMap<String, String>,
     /// The scores.
     pub scores: Vec<Score>,
-    /// Why the run as a whole failed.
+    /// Why the run failed as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// What disturbed the run, as sentences without a full stop.
+    /// Sentences about what disturbed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed: Vec<String>,
-    /// When the command started: RFC 3339, UTC.
+    /// When it started (RFC 3339, UTC).
     pub start: String,
-    /// How long the command took, in seconds.
+    /// How long it took.
     pub seconds: f64,
     /// The machine and what it did.
     pub machine: Machine,
     /// Versions of programs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
-    /// The newest record of the [register](crate::register) when the run was recorded.
+    /// The hash of the newest record of the register of hypotheses when the run was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<Hash>,
+    /// The same when the run started.
+    ///
     /// The newest record of the register that the executor knew when the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Hash>,
 }
 
 /// A number of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Score")]
 pub struct Score {
     /// Its name.
     pub name: String,
     /// Its unit.
     pub unit: String,
-    /// The number, which is finite. Absent if the run failed.
+    /// The number; null if the run failed.
     pub value: Option<f64>,
-    /// Why there is no number, if the run as a whole did not fail.
+    /// Why there is no such number, if the run as a whole did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
 /// Why a run or a score failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Failure")]
 pub struct Failure {
     /// The kind of failure.
     pub kind: FailureKind,
@@ -68,7 +74,7 @@ pub struct Failure {
 }
 
 /// A kind of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// The command ended with an exit code other than 0.
@@ -129,9 +135,10 @@ impl fmt::Display for Failure {
 }
 
 /// The machine of a run and what it did meanwhile.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Machine of a run")]
 pub struct Machine {
-    /// The name of the machine.
+    /// Its name.
     pub host: String,
     /// The processor's name.
     pub cpu: String,
@@ -141,9 +148,13 @@ pub struct Machine {
     pub os: String,
     /// The mean number of runnable threads in the minute before the run.
     pub load: f64,
+    /// Seconds that the host took during the run; null if unknown.
+    ///
     /// The time that the host took from these processors during the run, in seconds. Absent if the system does not
     /// report it.
     pub steal: Option<f64>,
+    /// The processor's speed before the run: nanoseconds a step.
+    ///
     /// The processor's speed before the run: nanoseconds per step of a chain of multiplications and additions.
     pub yardstick_before: f64,
     /// The same after the run.

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use bellows_stats::anova::CommonContrast;
 use bellows_stats::distribution::{Distribution, NoncentralT, StudentT, StudentizedRange, root};
 use bellows_stats::{Anova, AnovaError, Assumption, Factor, Model, anova_within, check_assumptions};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::campaign::{Hypothesis, ScoreDirection};
@@ -32,32 +33,43 @@ const SIGNIFICANCE: f64 = 0.01;
 const NORMAL_MEANS: usize = 30;
 
 /// A difference of two means.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Estimate")]
 pub struct Estimate {
     /// The first mean minus the second, in the score's unit.
     pub difference: f64,
+    /// The lower end of its interval.
+    ///
     /// The ends of its interval, which has two sides for every direction. That of a hypothesis with a side is in its
     /// confidence 1 minus the level, so its end on the side of the margin is further away than the test of one side
     /// needs. That of a hypothesis of equality lies within the margin if the hypothesis is confirmed before correction.
     pub low: f64,
-    /// See [`Estimate::low`].
+    /// The upper end.
     pub high: f64,
+    /// The confidence of the interval.
+    ///
     /// The confidence of the interval: of a planned difference 1 minus the level, or for equality, which has two tests of
     /// one side, 1 minus twice the level.
     pub confidence: f64,
-    /// The probability of data that speak as much for the hypothesis, or for a difference, if it is not so.
+    /// The probability of data that speak as much for the hypothesis, or in exploration for a difference, if it is not
+    /// so.
     pub p: f64,
-    /// The same, corrected for all registered hypotheses of the campaign.
+    /// The same, corrected for all registered hypotheses; null in exploration.
     pub corrected_p: Option<f64>,
     /// Degrees of freedom.
     pub df: f64,
     /// The number of means of the term.
     pub means: usize,
+    /// The runs of the two means.
+    ///
     /// The runs of each of the two means, in combinations of the other factors that both have.
     pub runs: [usize; 2],
-    /// The number of machines whose differences were taken out of the scores; 1 if one made all runs, or if they are part
-    /// of the noise.
+    /// The number of machines whose differences were taken out; 1 if one made all runs, or if they are part of the
+    /// scatter.
     pub machines: usize,
+    /// The difference, margin included, that the runs would have confirmed with a probability of 0.8; null for `equal`,
+    /// without scatter and in exploration.
+    ///
     /// The size of the difference, in the direction of the hypothesis, with which these runs would have confirmed it with
     /// a probability of 0.8, before correction. Nothing for equality, in exploration, without scatter, and if it is
     /// more than 1,024 standard errors.

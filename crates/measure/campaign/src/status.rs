@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::file::parse;
@@ -14,38 +15,42 @@ use crate::plan::{Hash, Plan};
 use crate::row::FailureKind;
 
 /// How far a campaign is, as its results folder says, which may be in use.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Status of a campaign")]
 pub struct Status {
     /// The name of the campaign.
     pub name: String,
-    /// The hash of the campaign.
+    /// Its hash.
     pub hash: Hash,
     /// Whether a runner uses the folder.
     pub running: bool,
-    /// The number of recorded runs.
+    /// Recorded runs.
     pub rows: usize,
+    /// What is planned.
+    ///
     /// What is planned, as far as the folder's copy of the campaign file says it.
     pub planned: Planned,
-    /// The number of recorded runs of each block.
+    /// Recorded runs of each block.
     pub blocks: BTreeMap<u32, usize>,
-    /// The number of runs without a score, by the kind of failure.
+    /// Runs without a score, by the kind of failure.
     pub failed: BTreeMap<FailureKind, usize>,
-    /// The number of disturbed runs.
+    /// Disturbed runs.
     pub disturbed: usize,
-    /// When the first and the last recorded run started.
+    /// The first and the last start; null without runs.
     pub span: Option<(String, String)>,
-    /// The machines, each with its number of runs.
+    /// Runs of each machine.
     pub machines: BTreeMap<String, usize>,
 }
 
 /// What a campaign plans.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Planned runs")]
 pub struct Planned {
-    /// The number of runs of each block. Nothing if the results were imported.
+    /// Runs of a block; null if results were imported.
     pub block: Option<usize>,
-    /// The number of blocks. The folder's copy of the campaign file says it, unless [`Status::plan`] changes it.
+    /// Blocks; null if not known.
     pub blocks: Option<u32>,
-    /// The number of runs of all these blocks.
+    /// Runs in all; null if not known.
     pub runs: Option<usize>,
 }
 

@@ -13,6 +13,7 @@
 use std::path::Path;
 
 use bellows_stats::holm;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::campaign::{Campaign, Hypothesis};
@@ -24,33 +25,38 @@ use crate::register::{HypothesisRecord, Standing, text_hash};
 use crate::sample::{Estimate, Sample};
 
 /// What runs say of a hypothesis.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Verdict")]
 pub struct Verdict {
     /// The hypothesis.
     pub hypothesis: Hypothesis,
+    /// Whether the file has it; others are only in the register.
+    ///
     /// Whether the campaign file states it. One that is registered and no longer stated is examined, too.
     pub stated: bool,
-    /// When it was registered, as it is stated now.
+    /// When it was registered as it is stated now; null if it is not.
     pub registered: Option<String>,
-    /// The number of blocks after which it is tested, if it is registered.
+    /// The number of blocks after which it is tested; null if it is not registered.
     pub repeats: Option<u32>,
     /// The conclusion.
     pub conclusion: Conclusion,
-    /// Why it is refused, and the way out: a sentence without a full stop.
+    /// Why it is refused, and the way out; null if it is not.
     pub refused: Option<String>,
     /// The runs that it is about.
     pub runs: RunCounts,
-    /// What the runs say that can confirm it.
+    /// What the runs say that can confirm it; null with too few of them, or while some are missing.
     pub confirmation: Option<Estimate>,
-    /// What all the others say.
+    /// What all other runs say; null with too few of them.
     pub exploration: Option<Estimate>,
+    /// Sentences about what the test assumes and does not hold.
+    ///
     /// What the confirmation assumes that does not hold, else what the exploration assumes, and what to use instead:
     /// sentences without a full stop.
     pub warnings: Vec<String>,
 }
 
 /// The conclusion about a hypothesis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// The corrected probability is at most the level.
@@ -62,17 +68,18 @@ pub enum Conclusion {
 }
 
 /// Numbers of runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Runs of a hypothesis")]
 pub struct RunCounts {
-    /// Those that can confirm the hypothesis.
+    /// Those that can confirm it.
     pub confirming: usize,
-    /// Made before it was registered; all, if it is not.
+    /// Those made before it was registered; all, if it is not.
     pub made_before: usize,
-    /// Looked at to find it.
+    /// Those looked at to find it.
     pub explored: usize,
     /// Those of more blocks than were planned.
     pub beyond_plan: usize,
-    /// Those without the score, which count in none of the above.
+    /// Those without the score, which count nowhere else.
     pub without_score: usize,
     /// Those that were planned and are not made yet.
     pub missing: usize,

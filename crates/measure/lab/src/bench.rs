@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
 use crate::processes::{Answers, take_turns_with};
+use crate::cases::Cases;
 use crate::report::{BenchError, Report};
 use crate::turns::{MatchSession, Series};
 use crate::workers::ProcessError;
@@ -38,6 +39,9 @@ pub trait Benchmark {
 
 /// The static properties of a benchmark.
 pub trait Listed: Benchmark + Args {
+    /// Its cases, with their units and labels.
+    const CASES: Cases;
+
     /// Options for a short run, for tests.
     const QUICK: &'static [&'static str];
 

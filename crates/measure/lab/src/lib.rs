@@ -5,6 +5,7 @@
 //! | [`report`] | the results of every benchmark, as text and as JSON |
 //! | [`mod@bench`] | the trait of a benchmark, its common options, and how it is run |
 //! | [`benchmarks`] | the benchmarks, one file or folder each |
+//! | [`cases`] | what the figures of each benchmark are |
 //! | [`audience`] | receives progress and partial reports from a benchmark |
 //! | [`machine`] | the machine of a measurement |
 //! | [`workers`] | fresh processes that measure, and their protocol |
@@ -26,6 +27,7 @@ pub mod bench;
 pub mod benchmarks;
 pub mod beside;
 pub mod callgrind;
+pub mod cases;
 pub mod machine;
 mod networks;
 pub mod processes;

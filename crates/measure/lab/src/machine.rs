@@ -2,20 +2,24 @@
 
 use bellows_packet::{Packet, pool};
 use bellows_sys::{clock, cpu};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The machine of a measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Machine")]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// The frequency of the time-stamp counter, the unit of clocks.
+    /// Frequency of the time-stamp counter, the unit of clocks.
     pub tsc_hz: u64,
-    /// The pages of the packet pool: `hugetlb`, `thp` (both 2 MiB) or `4k`.
+    /// Pages of the packet pool: `hugetlb` or `thp`: 2 MiB pages; `4k`.
+    #[schemars(extend("enum" = ["hugetlb", "thp", "4k"]))]
     pub memory: String,
-    /// The instruction set of the vector loops.
+    /// Instructions of the vector loops: `avx512`, `avx2` or `baseline`.
+    #[schemars(extend("enum" = ["avx512", "avx2", "baseline"]))]
     pub simd: String,
-    /// The distance between packet buffers in bytes.
+    /// Bytes from one packet buffer to the next.
     pub stride: usize,
 }
 

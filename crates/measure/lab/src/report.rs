@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bellows_config::Diagnostics;
 use bellows_inspect::histogram::{Histogram, span};
 use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -86,14 +87,16 @@ pub(crate) fn chosen<C: Copy>(
 }
 
 /// A ratio of neighbouring turns, with its 95 percent confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Ratio")]
 pub struct Ratio {
-    /// The median over all processes; NaN if undecided.
+    /// The median; null if undecided.
     #[serde(deserialize_with = "number_or_null")]
+    #[schemars(with = "Option<f64>")]
     pub median: f64,
-    /// The lower end of the interval.
+    /// The lower end of its 95 percent confidence interval.
     pub low: f64,
-    /// The upper end of the interval.
+    /// The upper end.
     pub high: f64,
 }
 
@@ -117,13 +120,14 @@ impl Ratio {
 
 /// What the engine adds to a bare loop: the figure minus the loop's, of neighbouring turns, with its 95 percent
 /// confidence interval, in the figure's unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Overhead")]
 pub struct Overhead {
-    /// The median over all processes.
+    /// The median.
     pub median: f64,
-    /// The lower end of the interval.
+    /// The lower end of its 95 percent confidence interval.
     pub low: f64,
-    /// The upper end of the interval.
+    /// The upper end.
     pub high: f64,
 }
 
@@ -159,41 +163,48 @@ fn is_too_wide(unit: &str, processes: usize, found: &Median) -> bool {
 }
 
 /// One figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Figure")]
 pub struct Measurement {
     /// The case.
     pub case: String,
+    /// The unit; clocks are those of the time-stamp counter.
+    ///
     /// The unit: `clocks/packet` (of the time-stamp counter), `ns/breath`, `Mpps`, `Gb/s`, `ns`, `ratio`.
     pub unit: String,
-    /// The median over all processes; NaN if undecided.
+    /// The median over all processes (of `scrape` the geometric mean); null if undecided.
     #[serde(deserialize_with = "number_or_null")]
+    #[schemars(with = "Option<f64>")]
     pub median: f64,
     /// The lower end of the median's 95 percent confidence interval; with fewer than six processes the minimum.
     pub low: f64,
-    /// The upper end of the interval; with fewer than six processes the maximum.
+    /// The upper end; with fewer than six processes the maximum.
     pub high: f64,
-    /// Whether the interval is too wide to tell the median, because the machine was too disturbed.
+    /// True if the machine was too disturbed: the interval is wider than 3 percent to each side of a ratio (of
+    /// `scrape`: 1), or 10 percent of another figure (and half a unit). The exit code is 3.
     #[serde(skip_serializing_if = "is_false", default)]
     pub undecided: bool,
-    /// The figure of the reference, measured in the same processes, if there is one.
+    /// The same work without Bellows, where applicable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<f64>,
-    /// The 99th percentile of all samples, if single samples matter.
+    /// The 99th percentile of all samples of all processes, if single samples matter.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p99: Option<f64>,
-    /// The maximum of all samples.
+    /// Their maximum.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub maximum: Option<f64>,
-    /// The figure over its reference, turn by turn.
+    /// The figure over the reference, turn by turn, if it is measured in the same turns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub of_reference: Option<Ratio>,
-    /// The figure minus its reference, turn by turn, if the reference is a bare loop.
+    /// What the engine adds, if the reference is a bare loop, the same work without the engine: the figure minus that
+    /// of the loop, turn by turn, in the figure's unit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overhead: Option<Overhead>,
-    /// The histogram of all samples.
+    /// Of all samples: a class's upper bound (inclusive, in nanoseconds) and its number of samples; the classes are
+    /// contiguous.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub histogram: Option<Histogram>,
-    /// The conditions.
+    /// The conditions, and numbers behind the figure.
     pub labels: BTreeMap<String, Value>,
 }
 
@@ -301,28 +312,34 @@ pub(crate) struct SessionInfo {
 }
 
 /// The outcome of a benchmark.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Benchmark")]
 pub struct Report {
-    /// The name of the benchmark.
+    /// Name of the benchmark.
     pub bench: String,
-    /// The version of Bellows.
+    /// Version of Bellows.
     pub version: String,
     /// The machine.
     pub machine: Machine,
+    /// Number of fresh processes per figure.
+    ///
     /// The number of fresh processes per figure. Below 6 no interval reaches 95 percent.
     pub processes: usize,
-    /// The share of the measured time lost to the host and to other programs on the same processor. It is in no figure.
+    /// The share of the measured time, from 0 to 1, that the host and other programs took. No figure includes it.
+    /// Absent for benchmarks whose processes do not take turns (`appbench`, `apps`, `blit`, `crossing`, `neighbours`,
+    /// `notify`, `reload`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<f64>,
-    /// Whether the benchmark was interrupted, so that figures or processes are missing.
+    /// True if the benchmark was interrupted: figures are missing, or are from fewer processes. The exit code is 130.
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
-    /// Whether a guarantee is broken, as the notes describe.
+    /// True if a guarantee was violated (`neighbours`), an app panicked or let no packet pass (`apps`), or a verdict is
+    /// wrong (`prefetch`): the notes have details. The exit code is 1.
     #[serde(skip_serializing_if = "is_false", default)]
     pub failed: bool,
     /// The figures.
     pub results: Vec<Measurement>,
-    /// Notes on the figures, as sentences.
+    /// Conclusions, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bellows_campaign::{CampaignProgress, Journal, Loaded, Observer, Row, RunId, Stop, load};
 use bellows_queue::{
-    CoordinatorOptions, QueueName, QueueStatus, Server, ServerLink, WorkerOptions, coordinate, fetch, purge, work,
+    CoordinatorOptions, QueueName, Server, ServerLink, WorkerOptions, coordinate, fetch, purge, status, work,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -97,7 +97,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             println!("{:?}", work(&link, &name, &loaded, &worker, &*stop()?, &mut Printer)?);
         }
         ["status", name] => {
-            let status = QueueStatus::read(&link, &name.parse()?)?;
+            let status = status(&link, &name.parse()?)?;
             println!("{}", serde_json::to_string_pretty(&status)?);
         }
         ["purge", name] => println!("{:?}", purge(&link, &name.parse()?)?),

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellows_campaign::RunId;
+use bellows_campaign::{RunId, WorkerState};
 use tokio::task::JoinHandle;
 
 use crate::link::{ServerLink, lock};
-use crate::messages::{WorkerReport, WorkerState, bytes};
+use crate::messages::{WorkerReport, bytes};
 use crate::queue::Queue;
 
 /// What a worker says of itself, from a task that runs beside its runs.

@@ -74,11 +74,10 @@ pub use abandoned::ABANDONED;
 pub use coordinator::{CoordinatorOptions, coordinate};
 pub use error::QueueError;
 pub use link::{Notices, ServerLink};
-pub use messages::WorkerState;
 pub use names::QueueName;
 pub use queue::{Purged, purge};
 pub use server::Server;
-pub use status::{CoordinatorStatus, QueueStatus, WorkerStatus};
+pub use status::status;
 pub use worker::{WorkSummary, WorkerOptions, fetch, text_sha256, work};
 
 // Chooses the version that takes host names of ASCII only, without tables of Unicode.

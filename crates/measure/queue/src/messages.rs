@@ -1,6 +1,6 @@
 //! The messages of a queue, as JSON.
 
-use bellows_campaign::{Hash, Row, RunId};
+use bellows_campaign::{Hash, Row, RunId, WorkerState};
 use serde::{Deserialize, Serialize};
 
 use crate::error::QueueError;
@@ -53,18 +53,6 @@ pub(crate) struct Delivery {
     /// The worker's clock less that of the server, in nanoseconds.
     pub(crate) clock_ns: i64,
     pub(crate) row: Row,
-}
-
-/// What a worker does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WorkerState {
-    /// It waits for a block.
-    Waiting,
-    /// It makes a block.
-    Running,
-    /// It has ended.
-    Ended,
 }
 
 /// A worker as it says itself.

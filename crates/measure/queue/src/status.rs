@@ -1,132 +1,56 @@
 //! What a queue has, and what its workers do.
 
-use bellows_campaign::{Hash, RunId};
+use bellows_campaign::{CoordinatorStatus, QueueStatus, WorkerState, WorkerStatus};
 use bellows_sys::clock::unix_ns;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::QueueError;
 use crate::link::{ServerLink, Trouble};
-use crate::messages::{CoordinatorReport, WorkerReport, WorkerState, read};
+use crate::messages::{CoordinatorReport, WorkerReport, read};
 use crate::names::{QueueName, Stream};
 use crate::queue::{Queue, last_token};
 use crate::slot::host;
 
-/// What a queue has.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct QueueStatus {
-    /// The name of the queue.
-    pub queue: String,
-    /// The server.
-    pub server: String,
-    /// The name of the campaign.
-    pub name: String,
-    /// The hash of the campaign.
-    pub hash: Hash,
-    /// The SHA-256 of the campaign file.
-    pub sha256: String,
-    /// The number of blocks that no worker was given yet, or that were given back.
-    pub blocks_waiting: u64,
-    /// The number of blocks that workers have.
-    pub blocks_given: u64,
-    /// The number of runs that were delivered, those of abandoned blocks and those that came twice included.
-    pub results: u64,
-    /// After this number of seconds without a sign of life, a worker's block is given to another one.
-    pub lease_seconds: f64,
-    /// The coordinator that was there last.
-    pub coordinator: Option<CoordinatorStatus>,
-    /// The workers, those that were heard of last first.
-    pub workers: Vec<WorkerStatus>,
-}
-
-/// The coordinator of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CoordinatorStatus {
-    /// The name of its machine.
-    pub host: String,
-    /// The number of its process.
-    pub process: u32,
-    /// Its results folder.
-    pub folder: String,
-    /// Whether it has ended.
-    pub has_ended: bool,
-    /// How long ago it was heard of, in seconds.
-    pub last_seen_seconds: f64,
-}
-
-/// A worker of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WorkerStatus {
-    /// Its name.
-    pub worker: String,
-    /// The name of its machine.
-    pub host: String,
-    /// The number of its process.
-    pub process: u32,
-    /// What it does.
-    pub state: WorkerState,
-    /// Whether it was not heard of for longer than the lease: it is dead, stopped, or cannot reach the server.
-    pub is_lost: bool,
-    /// The block that it makes.
-    pub block: Option<u32>,
-    /// How often that block was given out.
-    pub attempt: u64,
-    /// The run that it makes.
-    pub run: Option<RunId>,
-    /// How long that run has taken so far, in seconds.
-    pub run_seconds: f64,
-    /// The number of runs that it has delivered, of blocks that it has delivered as a whole.
-    pub runs: u64,
-    /// The number of blocks that it has delivered as a whole.
-    pub blocks: u64,
-    /// How much its clock is ahead of that of the server, in seconds.
-    pub clock_seconds: f64,
-    /// How long ago it was heard of, in seconds.
-    pub last_seen_seconds: f64,
-}
-
-impl QueueStatus {
-    /// Reads the status of a queue.
-    ///
-    /// # Errors
-    /// If there is no such queue, or the server refuses or does not answer.
-    pub fn read(link: &ServerLink, name: &QueueName) -> Result<QueueStatus, QueueError> {
-        let queue = Queue::new(link, name);
-        let fail = |trouble| queue.wire.error("read the queue", trouble);
-        let record = link.wait(queue.campaign()).map_err(fail)?.transpose()?.ok_or_else(|| queue.missing())?;
-        let found = link.wait(messages(&queue)).map_err(fail)?;
-        let consumers = found.consumers["consumers"].as_array().cloned().unwrap_or_default();
-        let sum = |key: &str| consumers.iter().filter_map(|consumer| consumer[key].as_u64()).sum::<u64>();
-        let blocks_given = sum("num_ack_pending");
-        let lease = consumers.iter().find_map(|consumer| consumer["config"]["ack_wait"].as_u64()).unwrap_or(0);
-        let ago = |time: u64| found.now.saturating_sub(time) as f64 / 1e9;
-        let mut workers = Vec::new();
-        for (bytes, time) in &found.workers {
-            let report: WorkerReport = read("a worker's report", bytes)?;
-            workers.push(worker(report, ago(*time), lease as f64 / 1e9));
-        }
-        workers.sort_by(|one, other| one.last_seen_seconds.total_cmp(&other.last_seen_seconds));
-        let coordinator = match &found.coordinator {
-            None => None,
-            Some((bytes, time)) => {
-                let CoordinatorReport { host, process, folder, has_ended } = read("the coordinator's report", bytes)?;
-                Some(CoordinatorStatus { host, process, folder, has_ended, last_seen_seconds: ago(*time) })
-            }
-        };
-        Ok(QueueStatus {
-            queue: name.to_string(),
-            server: link.server().to_owned(),
-            name: record.name,
-            hash: record.hash,
-            sha256: crate::worker::text_sha256(&record.text),
-            blocks_waiting: found.blocks.saturating_sub(blocks_given),
-            blocks_given,
-            results: found.results,
-            lease_seconds: lease as f64 / 1e9,
-            coordinator,
-            workers,
-        })
+/// Reads the status of a queue.
+///
+/// # Errors
+/// If there is no such queue, or the server refuses or does not answer.
+pub fn status(link: &ServerLink, name: &QueueName) -> Result<QueueStatus, QueueError> {
+    let queue = Queue::new(link, name);
+    let fail = |trouble| queue.wire.error("read the queue", trouble);
+    let record = link.wait(queue.campaign()).map_err(fail)?.transpose()?.ok_or_else(|| queue.missing())?;
+    let found = link.wait(messages(&queue)).map_err(fail)?;
+    let consumers = found.consumers["consumers"].as_array().cloned().unwrap_or_default();
+    let sum = |key: &str| consumers.iter().filter_map(|consumer| consumer[key].as_u64()).sum::<u64>();
+    let blocks_given = sum("num_ack_pending");
+    let lease = consumers.iter().find_map(|consumer| consumer["config"]["ack_wait"].as_u64()).unwrap_or(0);
+    let ago = |time: u64| found.now.saturating_sub(time) as f64 / 1e9;
+    let mut workers = Vec::new();
+    for (bytes, time) in &found.workers {
+        let report: WorkerReport = read("a worker's report", bytes)?;
+        workers.push(worker(report, ago(*time), lease as f64 / 1e9));
     }
+    workers.sort_by(|one, other| one.last_seen_seconds.total_cmp(&other.last_seen_seconds));
+    let coordinator = match &found.coordinator {
+        None => None,
+        Some((bytes, time)) => {
+            let CoordinatorReport { host, process, folder, has_ended } = read("the coordinator's report", bytes)?;
+            Some(CoordinatorStatus { host, process, folder, has_ended, last_seen_seconds: ago(*time) })
+        }
+    };
+    Ok(QueueStatus {
+        queue: name.to_string(),
+        server: link.server().to_owned(),
+        name: record.name,
+        hash: record.hash,
+        sha256: crate::worker::text_sha256(&record.text),
+        blocks_waiting: found.blocks.saturating_sub(blocks_given),
+        blocks_given,
+        results: found.results,
+        lease_seconds: lease as f64 / 1e9,
+        coordinator,
+        workers,
+    })
 }
 
 fn worker(report: WorkerReport, last_seen_seconds: f64, lease: f64) -> WorkerStatus {

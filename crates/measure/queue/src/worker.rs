@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Message, StatusCode};
 use bellows_campaign::{
-    CampaignProgress, ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, RunId, Stop, parse,
+    CampaignProgress, ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, RunId, Stop, WorkerState, parse,
 };
 use bellows_sys::clock::unix_ns;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::delivery::Deliveries;
 use crate::error::QueueError;
 use crate::lease::Lease;
 use crate::link::{NO_JETSTREAM, PAUSE, ServerLink, Trouble};
-use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, WorkerState, bytes, read};
+use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, bytes, read};
 use crate::names::{QueueName, Stream, token};
 use crate::queue::{Queue, last_token};
 use crate::reader::deliveries;

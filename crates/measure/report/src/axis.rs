@@ -1,5 +1,6 @@
 //! Axes: a range, and round numbers within it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::words;
@@ -8,18 +9,20 @@ use crate::words;
 const MARKS: f64 = 5.0;
 
 /// A range of numbers with marks at round ones.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Axis")]
 pub struct Axis {
     /// Its begin.
     pub low: f64,
-    /// Its end, which is larger.
+    /// Its end.
     pub high: f64,
-    /// The marks with their texts.
+    /// Marks at round numbers.
     pub marks: Vec<Mark>,
 }
 
 /// A mark on an axis.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Mark of an axis")]
 pub struct Mark {
     /// Its place.
     pub at: f64,

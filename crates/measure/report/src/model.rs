@@ -1,5 +1,6 @@
 //! The contents of a report, as `--json` prints them. Numbers that do not exist are null.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use bellows_campaign::{Better, Verdict};
@@ -7,42 +8,44 @@ use bellows_campaign::{Better, Verdict};
 use crate::axis::Axis;
 
 /// A report of a campaign's results.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Report of a campaign")]
 pub struct Report {
-    /// The campaign's name, or that of the file.
+    /// The name of the campaign, or of the file.
     pub title: String,
     /// The file or folder of the results.
     pub source: String,
     /// What was run, on what, and when.
     pub setup: Setup,
-    /// Exploration: a section for each score and unit.
+    /// Exploration: the analysis of each score and unit.
     pub sections: Vec<Section>,
-    /// Confirmation: what the runs say of the registered hypotheses.
+    /// What the runs say of the registered hypotheses.
     pub confirmation: Confirmation,
 }
 
 /// What was run, on what, and when.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+#[schemars(title = "Setup of a campaign")]
 pub struct Setup {
-    /// The number of runs; of imported tables the number of rows.
+    /// Runs; rows of an imported table.
     pub runs: usize,
-    /// The number of runs without a score.
+    /// Runs without a score.
     pub failed: usize,
-    /// The number of runs that the machine disturbed.
+    /// Disturbed runs.
     pub disturbed: usize,
-    /// The number of blocks, or repetitions.
+    /// Blocks, or repetitions.
     pub blocks: usize,
-    /// The number of combinations that were run.
+    /// Combinations that were run.
     pub combinations: usize,
-    /// When the first and the last run started: RFC 3339, UTC.
+    /// The first and the last start (RFC 3339, UTC); null if not known.
     pub span: Option<(String, String)>,
-    /// The command of a run.
+    /// The command of a run; null if not known.
     pub command: Option<String>,
-    /// The hash of the campaign.
+    /// The hash of the campaign; null if not known.
     pub hash: Option<String>,
     /// The factors.
     pub factors: Vec<FactorSummary>,
-    /// Names of machines.
+    /// The names of machines.
     pub machines: Vec<NameTally>,
     /// Processors.
     pub processors: Vec<NameTally>,
@@ -50,138 +53,156 @@ pub struct Setup {
     pub kernels: Vec<NameTally>,
     /// Programs with their versions.
     pub versions: Vec<NameTally>,
-    /// What is not known, and why.
+    /// Sentences: what is not known, and why.
     pub notes: Vec<String>,
 }
 
 /// A name and how often it occurs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "NameTally")]
 pub struct NameTally {
     /// The name.
     pub name: String,
-    /// The number of runs.
+    /// The runs with it.
     pub runs: usize,
 }
 
 /// A factor with its levels.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Factor of a campaign")]
 pub struct FactorSummary {
-    /// The name.
+    /// Its name.
     pub name: String,
+    /// Its levels.
+    ///
     /// The levels, each with its number of runs and what it stands for in commands.
     pub levels: Vec<LevelSummary>,
 }
 
 /// A level of a factor.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Level of a factor")]
 pub struct LevelSummary {
-    /// The label.
+    /// Its label.
     pub label: String,
-    /// The number of runs.
+    /// Its runs.
     pub runs: usize,
-    /// What the placeholders of the factor stand for, if the campaign file says more than the label.
+    /// What it stands for in commands: `key = value, …`; null if that is its label.
     pub values: Option<String>,
 }
 
 /// What the runs say of one score. All of it is exploration.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Section of a report")]
 pub struct Section {
-    /// A name for links and files: `throughput`, `score-2`.
+    /// A name for links and files: `score-1`.
     pub id: String,
-    /// The name of the score.
+    /// The score.
     pub score: String,
     /// Its unit; empty if it has none.
     pub unit: String,
-    /// Which scores are better, if it is known.
+    /// Which scores are better; null if not known.
     pub better: Option<Better>,
-    /// The number of runs.
+    /// Runs.
     pub runs: usize,
-    /// The number of runs with a score.
+    /// Runs with a score.
     pub scored: usize,
-    /// The factor of interest.
+    /// The factor of interest; null if no factor varies.
     pub factor: Option<String>,
-    /// Why it is that one, or why there is none: a sentence.
+    /// A sentence: why it is that one, or why there is none.
     pub factor_reason: String,
-    /// The factors that vary besides.
+    /// The other factors that vary.
     pub others: Vec<String>,
-    /// The factors that have one level in this section, each with that level.
+    /// The factors that do not vary, each with its level.
     pub held: Vec<(String, String)>,
     /// The levels of the factor of interest, or all runs.
     pub levels: Vec<LevelScores>,
     /// Why runs have no score.
     pub failures: Vec<Reason>,
-    /// What follows from the tests, in plain words.
+    /// Sentences: what follows from the tests.
     pub findings: Vec<String>,
-    /// What to beware of: assumptions that do not hold and what to use instead, and what could not be analysed.
+    /// Sentences: assumptions that do not hold, and what could not be analysed.
     pub warnings: Vec<String>,
-    /// The analysis of variance.
+    /// The analysis of variance; null if there is none.
     pub analysis: Option<Analysis>,
-    /// The differences between the levels of the factor of interest, over all runs.
+    /// The differences between the levels of the factor of interest; null if they cannot be compared.
     pub contrasts: Option<Contrasts>,
     /// The distribution of all scores, by the factor of interest.
     pub overlay: Distributions,
     /// The same, split by each other factor.
     pub splits: Vec<Split>,
-    /// The figure of each combination.
+    /// The median of each combination.
     pub matrix: Matrix,
     /// The scores in the order of time.
     pub course: Course,
 }
 
 /// The scores of a level.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Scores of a level")]
 pub struct LevelScores {
-    /// The label.
+    /// Its label.
     pub label: String,
-    /// The number of runs.
+    /// Runs.
     pub runs: usize,
-    /// The number of them with a score.
+    /// Runs with a score.
     pub scored: usize,
-    /// Their mean.
+    /// The mean; null without a score.
+    #[schemars(with = "Option<f64>")]
     pub mean: f64,
-    /// Their standard deviation.
+    /// The standard deviation; null with fewer than two scores.
+    #[schemars(with = "Option<f64>")]
     pub deviation: f64,
-    /// Their median.
+    /// The median; null without a score.
+    #[schemars(with = "Option<f64>")]
     pub median: f64,
-    /// The ends of the median's 95 percent interval.
+    /// The lower end of the median's 95 percent interval; null without a score.
+    #[schemars(with = "Option<f64>")]
     pub low: f64,
-    /// See [`LevelScores::low`].
+    /// The upper end; null without a score.
+    #[schemars(with = "Option<f64>")]
     pub high: f64,
 }
 
 /// Why runs failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Reason of failures")]
 pub struct Reason {
     /// The reason.
     pub reason: String,
-    /// The number of runs.
+    /// The runs that failed for it.
     pub runs: usize,
-    /// The number of runs of each level of the factor of interest.
+    /// Those of each level of the factor of interest.
     pub levels: Vec<usize>,
 }
 
 /// An analysis of variance.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Analysis of variance")]
 pub struct Analysis {
-    /// The model: terms joined by `+`.
+    /// The terms, joined by `+`.
     pub model: String,
     /// The terms.
     pub terms: Vec<Term>,
     /// Degrees of freedom of what the model does not explain.
     pub df: f64,
-    /// The standard deviation of what the model does not explain, in the unit of the score.
+    /// The standard deviation of what the model does not explain.
     pub deviation: f64,
     /// Whether all combinations have the same number of scores.
     pub is_balanced: bool,
+    /// The number of machines whose differences were taken out; 1 if one made all runs, or if they are part of the
+    /// scatter.
+    ///
     /// The number of machines whose differences were taken out of the scores: an additive term of the model. 1 if one made
     /// all runs, or if they are part of the noise.
     pub machines: usize,
-    /// The degrees of freedom of these differences.
+    /// Degrees of freedom of these differences.
     pub machine_df: usize,
 }
 
 /// A term of an analysis of variance.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Term of a model")]
 pub struct Term {
     /// Its factors, joined by `:`.
     pub label: String,
@@ -189,83 +210,90 @@ pub struct Term {
     pub df: f64,
     /// The ratio of variances.
     pub f: f64,
-    /// Its probability without an effect.
+    /// The probability of such a ratio without an effect.
     pub p: f64,
     /// The share of all squares that it explains.
     pub share: f64,
 }
 
 /// Differences of means.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Differences of means")]
 pub struct Contrasts {
-    /// How the intervals are made: a noun.
+    /// How intervals and probabilities are corrected: `Tukey–Kramer` or `Bonferroni`.
     pub method: String,
     /// The number of means.
     pub means: usize,
-    /// The number of comparisons that the intervals and probabilities are corrected for.
+    /// The number of comparisons for which they are corrected.
     pub comparisons: usize,
-    /// The probability with which all intervals together have the true differences.
+    /// The probability with which all intervals hold together.
     pub confidence: f64,
-    /// Half of an interval's width, from the narrowest to the widest, in the unit of the score.
+    /// Half of the narrowest interval's width, and of the widest's.
     pub half_width: (f64, f64),
     /// The differences, in the order of levels.
     pub rows: Vec<Contrast>,
 }
 
 /// The difference of two means.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Difference of two means")]
 pub struct Contrast {
-    /// The panel that it belongs to.
+    /// The index of its panel; null if it is not split.
     pub panel: Option<usize>,
-    /// The levels: the first minus the second.
+    /// The indices of the levels: the first minus the second.
     pub levels: [usize; 2],
-    /// `first − second`.
+    /// The levels in words: `first − second`.
     pub label: String,
-    /// The number of combinations of the other factors that both levels have, over which the difference is a mean.
+    /// The combinations of the other factors that both have, of which it is the mean.
     pub combinations: usize,
-    /// Whether the difference may be one of machines, because no combination was run on machines of both sides.
+    /// Whether it may be one of machines, because no combination was run on machines of both sides.
     pub is_confounded: bool,
-    /// The difference, in the unit of the score.
+    /// The difference.
     pub difference: f64,
     /// Its standard error.
     pub error: f64,
-    /// Lower end of the simultaneous interval.
+    /// The lower end of its interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// The upper end.
     pub high: f64,
-    /// The probability, corrected for all comparisons.
+    /// The corrected probability of such a difference if there is none.
     pub p: f64,
-    /// The difference as a share of the second mean, if that is not near 0.
+    /// The difference as a share of the second mean; null if that is near 0.
     pub relative: Option<f64>,
-    /// The probability by Welch's test, corrected by Holm.
+    /// The probability by Welch's test, corrected by Holm's method; null if not tested.
     pub welch_p: Option<f64>,
-    /// The ends of Welch's interval, corrected by Bonferroni.
+    /// The interval of Welch's test, corrected by Bonferroni's method; null if not tested.
     pub welch: Option<(f64, f64)>,
-    /// The probability by ranks (Dunn's test), corrected by Holm.
+    /// The probability by ranks (Dunn's test), corrected by Holm's method; null if not tested.
     pub dunn_p: Option<f64>,
-    /// The ratio of the medians with its bootstrap interval, corrected by Bonferroni: first over second.
+    /// The ratio of the medians, first over second, and the ends of its interval; null unless two levels with medians
+    /// above 0 are compared.
+    #[schemars(with = "Option<(f64, Option<f64>, Option<f64>)>")]
     pub ratio: Option<(f64, f64, f64)>,
 }
 
 /// Distributions of scores in panels with shared axes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Distributions")]
 pub struct Distributions {
     /// How they are drawn.
     pub form: Form,
-    /// The axis of scores.
+    /// The axis of scores, which all panels share.
     pub axis: Axis,
+    /// The largest density.
+    ///
     /// The largest density, in the inverse of the score's unit.
     pub top: f64,
-    /// The labels of the curves.
+    /// The labels of the levels.
     pub levels: Vec<String>,
-    /// The panels.
+    /// The panels; none if there are too many levels to draw.
     pub panels: Vec<Panel>,
     /// The most runs that a tick stands for.
     pub most_per_tick: u32,
 }
 
 /// How distributions are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// Curves over each other.
@@ -275,145 +303,159 @@ pub enum Form {
 }
 
 /// A panel of distributions.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Panel of distributions")]
 pub struct Panel {
-    /// The label.
+    /// Its label.
     pub label: String,
-    /// A distribution for each level.
+    /// The distribution of each level.
     pub samples: Vec<Sample>,
 }
 
 /// The distribution of some scores.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+#[schemars(title = "Distribution of scores")]
 pub struct Sample {
     /// The number of scores.
     pub runs: usize,
-    /// The number of runs without a score.
+    /// Runs without a score.
     pub failed: usize,
-    /// The density at equal distances over the axis. Empty if there are too few different scores.
+    /// The density at equal distances over the axis; empty if too few scores differ, and for strips.
     pub density: Vec<f64>,
-    /// The standard deviation of its kernel, in the unit of the score.
+    /// The standard deviation of its kernel; null without a density.
     pub bandwidth: Option<f64>,
-    /// The rule that chose it: `Sheather-Jones` or `nrd0`.
+    /// The rule of the bandwidth: `Sheather–Jones` or `nrd0`; null without a density.
+    #[schemars(extend("enum" = ["Sheather–Jones", "nrd0", null]))]
     pub rule: Option<&'static str>,
-    /// Ticks: the score and the number of runs there.
+    /// Scores, each with the number of runs there.
     pub ticks: Vec<(f64, u32)>,
-    /// Median and quartiles: 25, 50, 75 percent.
+    /// The lower quartile, the median and the upper quartile; null without a score.
     pub quartiles: Option<[f64; 3]>,
 }
 
 /// Distributions split by a factor, with the differences in each panel.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Split by a factor")]
 pub struct Split {
     /// The factor.
     pub factor: String,
-    /// Its distributions. None if there would be too many to draw.
+    /// A panel for each of its levels; null if there are too many.
     pub distributions: Option<Distributions>,
-    /// The labels of all its levels.
+    /// The labels of its levels.
     pub panels: Vec<String>,
-    /// The differences within the panels. None if they cannot be analysed.
+    /// The differences within the panels; null if they cannot be compared.
     pub contrasts: Option<Contrasts>,
-    /// The number of comparisons and their corrected interval: a sentence.
+    /// A sentence: the number of comparisons, and their intervals.
     pub statement: String,
 }
 
 /// The figures of all combinations: a row for each combination of the other factors, a column for each level of the
 /// factor of interest.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Matrix of a report")]
 pub struct Matrix {
-    /// The names of the other factors.
+    /// The other factors, of whose levels a row is a combination.
     pub factors: Vec<String>,
-    /// The labels of the columns.
+    /// The levels of the factor of interest.
     pub columns: Vec<String>,
     /// The rows, in the order of levels.
     pub rows: Vec<MatrixRow>,
-    /// The least and the largest median.
+    /// The least and the largest median; null without a score.
     pub range: Option<(f64, f64)>,
+    /// The indices of the rows that are drawn.
+    ///
     /// Indices of the rows that are drawn: all, or those with the least and the largest medians.
     pub drawn: Vec<usize>,
 }
 
 /// A row of a matrix.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Row of a matrix")]
 pub struct MatrixRow {
     /// The level of each of the other factors.
     pub levels: Vec<String>,
-    /// The combinations with each level of the factor of interest. None where no run was made.
+    /// The combination with each level of the factor of interest; null where no run was made.
     pub cells: Vec<Option<ModelCell>>,
-    /// What marks it, of all rows with a median in each column: `best`, `worst`, `highest`, `lowest`; and, of all rows,
-    /// `most failures`.
+    /// `best` and `worst` of all rows, or `highest` and `lowest` if it is not known which scores are better; `most
+    /// failures`.
+    #[schemars(extend("items" = {"type": "string", "enum": ["best", "worst", "highest", "lowest", "most failures"]}))]
     pub marks: Vec<&'static str>,
 }
 
 /// A combination.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "ModelCell of a matrix")]
 pub struct ModelCell {
-    /// The number of runs.
+    /// Runs.
     pub runs: usize,
-    /// The number of them without a score.
+    /// Runs without a score.
     pub failed: usize,
-    /// The median score. None if all runs failed.
+    /// The median; null if all failed.
     pub median: Option<f64>,
 }
 
 /// Scores in the order of time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Course of time")]
 pub struct Course {
-    /// What the order is: a noun.
+    /// What the order is: `order of start`, or that of rows in the table.
     pub order: String,
-    /// The number of runs.
+    /// Runs.
     pub runs: usize,
-    /// Where blocks begin: the place in the order, and the block.
+    /// The place in the order at which each block begins, and the block; empty if there are too many.
     pub blocks: Vec<(usize, u32)>,
     /// The scores, and the scores less the median of their combination.
     pub series: Vec<Series>,
-    /// The places of disturbed runs, or of columns that have some, each with its number.
+    /// The places of disturbed runs, or of columns of runs with some, each with its number.
     pub disturbed: Vec<(f64, u32)>,
-    /// The number of disturbed runs.
+    /// Disturbed runs.
     pub disturbed_runs: usize,
     /// The places of failed runs, likewise.
     pub failed: Vec<(f64, u32)>,
-    /// Spearman's rank correlation with time of what the model does not explain.
+    /// Spearman's rank correlation with time of what the model does not explain; null if too few scores differ.
     pub correlation: Option<f64>,
-    /// The probability of such a correlation without a drift.
+    /// The probability of such a correlation without a drift; null if too few scores differ.
     pub p: Option<f64>,
-    /// What that means: a sentence.
+    /// A sentence: whether the scores drift.
     pub finding: String,
 }
 
 /// Numbers in the order of time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Series")]
 pub struct Series {
-    /// What they are.
+    /// Its label.
     pub label: String,
-    /// Their axis.
+    /// The axis of its numbers.
     pub axis: Axis,
-    /// Each run: its place, its number, and whether it was disturbed. Empty if there are too many.
+    /// The place, the number and whether it was disturbed, of each run; empty if there are too many runs.
     pub points: Vec<(usize, f64, bool)>,
-    /// Columns of many runs: place, minimum, quartiles, maximum. Empty if points are drawn.
+    /// For many runs, columns of them: the place, and the minimum, the quartiles and the maximum; else empty.
     pub bands: Vec<(f64, [f64; 5])>,
-    /// The number of runs of a column.
+    /// The runs of a column.
     pub per_band: usize,
 }
 
 /// What the runs say of registered hypotheses.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Confirmation")]
 pub struct Confirmation {
-    /// Why there is nothing, if so: a sentence.
+    /// A sentence: why there are no hypotheses; null if there are.
     pub note: Option<String>,
     /// The hypotheses.
     pub hypotheses: Vec<Tested>,
 }
 
 /// A hypothesis and what follows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Tested hypothesis")]
 pub struct Tested {
-    /// What it states: a sentence.
+    /// A sentence: what it states.
     pub statement: String,
-    /// What follows, in plain words.
+    /// Sentences: what follows.
     pub findings: Vec<String>,
     /// The unit of its score.
     pub unit: String,
-    /// The hypothesis and its estimates.
+    /// What `test` says of it.
     pub verdict: Verdict,
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bellows_observe::{AppCounts, Snapshot};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::networks::{Change, Sample};
@@ -18,18 +19,23 @@ const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
 pub const MIN_SAMPLED_CALLS: u64 = 16;
 
 /// The record of the sampled breaths for some calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Sampled calls")]
 pub struct Sampled {
-    /// The number of calls.
+    /// Calls.
     pub calls: u64,
+    /// Packets taken or sent in them.
+    ///
     /// Packets that these calls took from inputs or, for pulls and ticks, sent.
     pub packets: u64,
-    /// Clocks that these calls took.
+    /// Their clocks.
     pub clocks: u64,
-    /// Outliers: calls that took far longer than usual, probably interrupted. They are not included above.
+    /// Calls that took far longer than usual, which the other keys exclude.
     pub outlier_calls: u64,
-    /// Clocks of the outliers.
+    /// The clocks of these.
     pub outlier_clocks: u64,
+    /// Counted events.
+    ///
     /// Event counts of the processor or the system for these calls.
     pub events: BTreeMap<String, u64>,
 }
@@ -88,29 +94,32 @@ impl Sampled {
 }
 
 /// The calls of one app at one entry.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct CostRow {
-    /// The app's name.
+    /// The app.
     pub app: String,
     /// Its type.
     pub kind: String,
     /// Its worker.
     pub worker: String,
+    /// Its state, as in [App](#app).
+    ///
     /// How it is called: `polling`, `slots` or `active`; `failed` if it has panicked.
     pub state: String,
-    /// `pull`, `push` or `tick`.
+    /// The entry: `pull`, `push` or `tick`.
+    #[schemars(extend("enum" = ["pull", "push", "tick"]))]
     pub entry: &'static str,
-    /// The number of calls.
+    /// Number of calls; exact.
     pub calls: u64,
-    /// Packets that these calls took from inputs or, for pulls and ticks, sent; `None` if unknown.
+    /// Packets taken (`push`) or sent (`pull`, `tick`); null if unknown.
     pub packets: Option<u64>,
-    /// Whether the packets are estimated from the samples.
+    /// Whether `packets` is estimated from samples, because the app sends at several entries; otherwise it is exact.
     pub packets_estimated: bool,
-    /// Sleeps that the app's descriptor ended; in its first row.
+    /// Sleeps that ended because of the app's descriptor, in the first of its rows.
     pub sleeps: u64,
-    /// The calls' share of all clocks spent in apps, from 0 to 1; `None` if too little was sampled.
+    /// The calls' share of all clocks spent in apps, from 0 to 1; null without samples.
     pub share: Option<f64>,
-    /// The record of the sampled calls.
+    /// The samples.
     pub sampled: Sampled,
 }
 

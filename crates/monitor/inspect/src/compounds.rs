@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::accounting::Accounts;
@@ -13,17 +14,20 @@ use crate::networks::Change;
 const MAX_DEPTH: usize = 8;
 
 /// The sum of a compound app's parts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Cost of a compound app")]
 pub struct CompoundCost {
-    /// Its full name.
+    /// Its full name; a compound app within another one has an entry of its own, too.
     pub name: String,
-    /// The number of its parts, those of its compound parts included.
+    /// The number of apps in it, whose names begin with `NAME/`.
     pub parts: usize,
-    /// Packets that came in by links from other apps or, without such links, went out; `None` without either.
+    /// Packets that came in by links from other apps or, without such links, went out; null without either.
     pub packets: Option<u64>,
+    /// The clocks of all parts for each of these packets; null without samples.
+    ///
     /// The clocks of all parts for each of these packets, estimated from the samples; `None` if nothing was sampled.
     pub clocks_per_packet: Option<f64>,
-    /// The share of all clocks spent in apps, from 0 to 1; `None` if nothing was sampled.
+    /// The share of all clocks spent in apps, from 0 to 1; null without samples.
     pub share: Option<f64>,
 }
 

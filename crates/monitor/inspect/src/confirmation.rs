@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellows_observe::RuntimeDir;
 use bellows_sys::clock;
 use bellows_sys::text::{cut, one_line};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::text::{foreign_json, span};
@@ -25,11 +26,12 @@ pub struct Published {
 }
 
 /// A change that awaits its confirmation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Awaited confirmation")]
 pub struct Confirmation {
-    /// The time that is left.
+    /// The time after which the former network is put back, rounded up.
     pub seconds_left: u64,
-    /// Why the former network could not be put back when the time was over, in a line.
+    /// Why it could not be put back when the time was over; null before that.
     pub failure: Option<String>,
 }
 

@@ -4,6 +4,7 @@
 //! deduces it from the process, and the next run of the name, or whoever removes the run's folder, writes the same event.
 //! Its time is that at which the run was last seen, by its last event and its counters, so that all agree on it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -11,11 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_events::{
-    Content, ContentFile, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Missing, Writer,
+    Content, ContentFile, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Level, Item, Missing, Writer,
 };
 use bellows_observe::{EventFiles, EventStamp, Observer, RuntimeDir};
 use bellows_sys::text::{cut, one_line};
 use bellows_sys::{calendar, clock};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -139,19 +141,72 @@ pub enum News {
     },
 }
 
+/// News as a line of JSON.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Event")]
+pub struct NewsLine<'n> {
+    /// The name of the network, as commands accept it.
+    pub network: &'n str,
+    /// Its owner.
+    pub user: &'n str,
+    /// When it happened, by RFC 3339 in UTC.
+    pub time: Cow<'n, str>,
+    /// What tells the event from all others of the network, also across its runs: `LOG-NUMBER`. Numbers have no gaps,
+    /// except where events are missing; null for `events-missing`, which tells of a hole in the history.
+    pub id: Option<String>,
+    /// The same as `time` in nanoseconds since the Unix epoch.
+    pub time_ns: u64,
+    /// The level.
+    pub level: Level,
+    /// Its name, one of [these](operating.md#events).
+    pub event: &'n str,
+    /// The message, for people; perhaps several lines.
+    pub message: Cow<'n, str>,
+    /// The process that wrote it, or the one that has crashed; null for `events-missing`.
+    pub pid: Option<u32>,
+    /// The fields that have a value.
+    pub fields: Cow<'n, Map<String, Value>>,
+}
+
 impl News {
     /// The news as JSON: that of an event, or the event `events-missing`, which has no `id` and no `pid`.
     pub fn to_json(&self) -> Value {
+        json!(self.line())
+    }
+
+    fn line(&self) -> NewsLine<'_> {
         match self {
-            News::Event(occurrence) => json!(occurrence),
+            News::Event(Occurrence { network, user, time, event }) => NewsLine {
+                network,
+                user,
+                time: time.into(),
+                id: Some(event.id.to_string()),
+                time_ns: event.time_ns,
+                level: event.level,
+                event: &event.name,
+                message: event.message.as_str().into(),
+                pid: Some(event.pid),
+                fields: Cow::Borrowed(&event.fields),
+            },
             News::Missing { network, user, missing } => {
                 let now = clock::unix_ns();
-                let fields = json!({ "of": network, "events": missing.events, "damaged_lines": missing.damaged_lines });
-                json!({
-                    "network": network, "user": user, "time": calendar::with_microseconds(now), "id": null, "time_ns": now,
-                    "level": EventsMissing::INFO.level.name(), "event": EventsMissing::INFO.name,
-                    "message": in_words(*missing), "pid": null, "fields": fields,
-                })
+                let fields = [
+                    ("of".to_owned(), json!(network)),
+                    ("events".to_owned(), json!(missing.events)),
+                    ("damaged_lines".to_owned(), json!(missing.damaged_lines)),
+                ];
+                NewsLine {
+                    network,
+                    user,
+                    time: calendar::with_microseconds(now).into(),
+                    id: None,
+                    time_ns: now,
+                    level: EventsMissing::INFO.level,
+                    event: EventsMissing::INFO.name,
+                    message: in_words(*missing).into(),
+                    pid: None,
+                    fields: Cow::Owned(fields.into_iter().collect()),
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use bellows_observe::{Imbalance, Observer, RuntimeDir};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::confirmation::Confirmation;
@@ -15,7 +16,7 @@ use crate::networks::{self, Hang, Obstacle, Sample, State};
 use crate::text::sanitize;
 
 /// The health of a network, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// Every worker breathes, and every app works.
@@ -57,14 +58,17 @@ impl fmt::Display for Health {
 }
 
 /// The health of a network, and why it is no better.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Health")]
 pub struct Checkup {
-    /// The health.
+    /// `running`, `degraded`, `stalled` or `crashed`; [the meanings](operating.md#health).
     pub health: Health,
+    /// Why it is no better, in sentences.
+    ///
     /// The reasons, in sentences without a full stop, the worst first; empty if the network is running. Names of apps
     /// in them are safe to print.
     pub reasons: Vec<String>,
-    /// The change that awaits its confirmation, if there is one. It makes the health no worse.
+    /// The change that [awaits its confirmation](operating.md#changes-that-undo-themselves); null if there is none.
     pub confirmation: Option<Confirmation>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The upper bounds of the classes in a decade: the preferred numbers R10 (ISO 3), each about a quarter larger than the
@@ -15,7 +16,7 @@ const DECADE: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
 ///
 /// [`bellows_observe::Histogram`] has binary classes for counting in a few instructions; these decimal classes are for
 /// reports. `From` converts one to the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
 

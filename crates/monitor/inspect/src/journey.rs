@@ -9,7 +9,8 @@ use std::io::{BufRead, Read};
 use bellows_engine::{Hop, HopKind};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::{EtherType, EthernetFrame, VlanTag};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::InspectError;
 use crate::control::{TraceEnd, TraceLine};
@@ -112,9 +113,9 @@ impl Journeys {
         journeys.join("\n")
     }
 
-    /// All paths, as JSON.
-    pub fn to_json(&self) -> Value {
-        self.0.iter().map(|(packet, journey)| journey.to_json(*packet)).collect()
+    /// All paths, for JSON.
+    pub fn traced(&self) -> Vec<TracedPacket<'_>> {
+        self.0.iter().map(|(packet, journey)| journey.traced(*packet)).collect()
     }
 }
 
@@ -208,32 +209,107 @@ impl Journey {
         lines
     }
 
-    fn to_json(&self, packet: u32) -> Value {
-        let step_json = |step: &JourneyStep| {
-            let Hop { at, app, what, .. } = &step.hop;
-            let mut value = match what {
-                HopKind::Sent { port, length, bytes, tag, link_type } => json!({
-                    "what": "sent",
-                    "port": port,
-                    "to": step.to,
-                    "length": length,
-                    "tag": tag,
-                    "data": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
-                    "link_type": link_type,
-                    "summary": summary(*link_type, bytes, *length),
-                }),
-                HopKind::Dropped { reason } => json!({ "what": "dropped", "reason": reason }),
-                HopKind::Ended => json!({ "what": "ended" }),
-            };
-            value["app"] = json!(app);
-            value["after_ns"] = json!(at.saturating_sub(self.start()));
-            value["before"] = json!(step.before);
-            value
-        };
-        let inside: Vec<&str> = self.open.iter().filter_map(|&step| self.steps[step].destination()).collect();
-        let steps: Vec<Value> = self.steps.iter().map(step_json).collect();
-        json!({ "packet": packet, "at": self.start(), "steps": steps, "inside": inside })
+    fn step<'j>(&self, step: &'j JourneyStep) -> TracedStep<'j> {
+        TracedStep {
+            app: &step.hop.app,
+            what: match &step.hop.what {
+                HopKind::Sent { port, length, bytes, tag, link_type } => TracedHop::Sent {
+                    port,
+                    to: step.to.as_deref(),
+                    length: *length,
+                    tag: *tag,
+                    data: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    link_type: *link_type,
+                    summary: summary(*link_type, bytes, *length),
+                },
+                HopKind::Dropped { reason } => TracedHop::Dropped { reason },
+                HopKind::Ended => TracedHop::Ended,
+            },
+            after_ns: step.hop.at.saturating_sub(self.start()),
+            before: step.before,
+        }
     }
+
+    fn traced(&self, packet: u32) -> TracedPacket<'_> {
+        TracedPacket {
+            packet,
+            at: self.start(),
+            steps: self.steps.iter().map(|step| self.step(step)).collect(),
+            inside: self.open.iter().filter_map(|&step| self.steps[step].destination()).collect(),
+        }
+    }
+}
+
+/// The paths of packets through a network, as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Trace")]
+pub struct TraceReport<'j> {
+    /// The network.
+    pub name: String,
+    /// Whether all packets were followed to their ends.
+    pub complete: bool,
+    /// The packets.
+    pub packets: Vec<TracedPacket<'j>>,
+}
+
+/// The path of a packet and its copies, as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Traced packet")]
+pub struct TracedPacket<'j> {
+    /// Its number, from 1.
+    packet: u32,
+    /// Time of its first step: nanoseconds since the Unix epoch.
+    at: u64,
+    /// The steps of the packet and its copies, in order.
+    steps: Vec<TracedStep<'j>>,
+    /// The apps that the packet or a copy was in, or on its way to, when the trace ended.
+    inside: Vec<&'j str>,
+}
+
+/// A step of a packet, as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Step")]
+struct TracedStep<'j> {
+    /// The app.
+    app: &'j str,
+    /// What it did.
+    #[serde(flatten)]
+    what: TracedHop<'j>,
+    /// Nanoseconds since the first step.
+    after_ns: u64,
+    /// The position in the list of the step that brought the packet to this app; null for the first. Several steps with
+    /// the same `before` are those of copies.
+    before: Option<usize>,
+}
+
+/// What an app did with a packet, as JSON.
+#[derive(JsonSchema, Serialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+enum TracedHop<'j> {
+    /// On to another app.
+    Sent {
+        /// Sent: the output.
+        port: &'j str,
+        /// Sent: the linked input (`app.input`); null if a reload has removed it.
+        to: Option<&'j str>,
+        /// Sent: the packet's length in bytes.
+        length: u32,
+        /// Sent: its tag.
+        tag: u32,
+        /// Sent: its first 256 bytes, in hexadecimal.
+        data: String,
+        /// Sent: the link type of its outermost header, as numbered by pcap.
+        link_type: u32,
+        /// Sent: a description in tcpdump's format.
+        summary: String,
+    },
+    /// For a reason.
+    Dropped {
+        /// Dropped: the drop reason.
+        reason: &'j str,
+    },
+    /// It consumed the packet.
+    Ended,
 }
 
 /// A packet on one line, decoded if its link type is known.
@@ -258,6 +334,8 @@ fn addresses(frame: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     const START: u64 = 1_700_000_000_000_000_000;
@@ -322,7 +400,7 @@ packet 1, 22:13:20.000000000 UTC
   +1.40 µs    end: ended
 ";
         assert_eq!(told.render(), expected);
-        let json = told.to_json();
+        let json = json!(told.traced());
         assert_eq!(json[0]["inside"], json!(["hold"]));
         let before: Vec<&Value> = json[0]["steps"].as_array().unwrap().iter().map(|step| &step["before"]).collect();
         assert_eq!(before, [&json!(null), &json!(0), &json!(0), &json!(2), &json!(3)]);
@@ -337,7 +415,7 @@ packet 1, 22:13:20.000000000 UTC
             (9, "end", HopKind::Dropped { reason: "full".to_owned() }, None),
             (9, "end", HopKind::Ended, None),
         ]);
-        let json = told.to_json();
+        let json = json!(told.traced());
         let before: Vec<&Value> = json[0]["steps"].as_array().unwrap().iter().map(|step| &step["before"]).collect();
         assert_eq!(before, [&json!(null), &json!(null), &json!(0), &json!(1)]);
         assert!(told.render().contains("end: dropped, full") && json[0]["inside"] == json!([]));

@@ -12,15 +12,15 @@ use bellows_observe::{
     Activity, AppCounts, Histogram, LinkCounts, Liveness, Observer, RuntimeDir, SearchPath, Snapshot, WorkerCounts,
 };
 use bellows_sys::clock;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::InspectError;
 use crate::service;
 use crate::text::{count, packet_rate, percent, plural, sanitize, scaled, span};
 
 /// The state of an engine's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Its process is running.
@@ -32,6 +32,15 @@ pub enum State {
 }
 
 impl State {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Stopped => "stopped",
+            State::Crashed => "crashed",
+        }
+    }
+
     /// Whether its process has not ended.
     pub fn is_alive(self) -> bool {
         self != State::Crashed
@@ -67,11 +76,6 @@ pub fn searched_places() -> String {
     format!(
         "looked in {own}; {others}; a network with another XDG_RUNTIME_DIR or BELLOWS_RUNTIME_DIR needs the same here"
     )
-}
-
-/// The common JSON keys of every network: `name`, as commands accept it, `user` and `state`.
-pub fn identity(runtime_dir: &RuntimeDir) -> Value {
-    json!({ "name": runtime_dir.name(), "user": runtime_dir.user(), "state": state(runtime_dir) })
 }
 
 /// What is to be done with a network.
@@ -278,15 +282,16 @@ impl Sample {
 }
 
 /// An engine that has not been seen outside of its apps for a while.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Hang")]
 pub struct Hang {
-    /// The worker that hangs, if there are several.
+    /// The worker; null if it is the only one.
     pub worker: Option<String>,
-    /// The app in which it is, if it is in one.
+    /// The app that it is in; null if it is in none.
     pub app: Option<String>,
-    /// The kind of call, if it is in an app.
+    /// `call`, `question`, `start` or `stop`, as in [Call](#call); null if it is in no app.
     pub activity: Option<Activity>,
-    /// The time since it was last seen outside of apps.
+    /// The time since it was last outside of apps.
     pub seconds: f64,
 }
 
@@ -487,21 +492,22 @@ pub struct Change {
 }
 
 /// What happened on a worker between two samples.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Rates of a worker")]
 pub struct WorkerChange<'c> {
     /// Its name.
     pub name: &'c str,
-    /// Breaths a second.
+    /// Breaths per second.
     pub breaths: f64,
-    /// The share of them in which no packet moved, from 0 to 1; `None` if there were none.
+    /// The share of idle breaths, from 0 to 1; null without breaths.
     pub idle_breaths: Option<f64>,
-    /// The share of the time that it slept, from 0 to 1.
+    /// The share of the time asleep, from 0 to 1.
     pub asleep: f64,
-    /// Its memory node; `None` if the machine has only one, or the worker may run on several.
+    /// Its memory node; null on a machine with one, or if it may run on several.
     pub node: Option<usize>,
-    /// Packets a second that have come from workers on other memory nodes.
+    /// Packets per second from workers on other memory nodes.
     pub from_other_nodes: f64,
-    /// Its apps.
+    /// The names of its apps.
     pub apps: &'c [String],
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bellows_engine::MAIN;
 use bellows_placement::{App, Link, Placement, Problem, place};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Accounts, CostRow, MIN_SAMPLED_CALLS};
@@ -47,39 +48,43 @@ pub enum TooLittle {
 }
 
 /// The cost of a crossing in clocks for each packet.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Cost of a crossing")]
 pub struct CrossingCost {
-    /// On the sender's worker.
+    /// Clocks for each packet, of the sender's worker.
     pub send: f64,
-    /// On the receiver's worker.
+    /// Clocks for each packet, of the receiver's worker.
     pub receive: f64,
-    /// Whether it was measured at the network's own crossings.
+    /// Whether they were measured in this network.
     pub measured: bool,
 }
 
 /// A worker, and what it has to do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Placed worker")]
 pub struct Load {
-    /// The worker.
+    /// Its name.
     pub name: String,
-    /// Its processor, if it has one of its own.
+    /// Its processor; null if the kernel chooses.
     pub cpu: Option<usize>,
-    /// Its apps, in the network's order.
+    /// Its apps.
     pub apps: Vec<String>,
-    /// Its clocks for each packet of the busiest link.
+    /// Its clocks for each packet of the busiest link: measured in `today` and `measured`, expected in `proposed` and
+    /// `expected`.
     pub clocks_per_packet: f64,
 }
 
 /// A placement of the network's apps.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Placement")]
 pub struct PlacementPlan {
-    /// The workers that have apps.
+    /// The workers with apps.
     pub workers: Vec<Load>,
     /// Packets that cross for each packet of the busiest link.
     pub crossings_per_packet: f64,
     /// The links that cross.
     pub crossing_links: Vec<String>,
-    /// The packets a second through the busiest link at which the busiest worker has no time left.
+    /// The rate of the busiest link at which the busiest worker has no time left.
     pub packets_per_second: f64,
 }
 

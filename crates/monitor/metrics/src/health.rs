@@ -4,14 +4,16 @@ use bellows_inspect::health::{Checkup, Findings, Health};
 use bellows_inspect::networks::Hang;
 use bellows_observe::{CounterCells, Imbalance, Reading, Totals};
 use bellows_sys::clock;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The health of one of several networks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Probed network", extend("includes" = ["Health"]))]
 pub struct NetworkHealth {
-    /// The network's name, as commands accept it.
+    /// Its name, as commands accept it.
     pub name: String,
-    /// The user who owns it.
+    /// Its owner.
     pub user: String,
     /// Its health, and why it is no better.
     #[serde(flatten)]
@@ -19,9 +21,10 @@ pub struct NetworkHealth {
 }
 
 /// The health of several networks: the worst of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Health of all networks")]
 pub struct MachineHealth {
-    /// The worst health; `None` if there is no network.
+    /// The worst; [the meanings](operating.md#health); null if there is no network.
     pub health: Option<Health>,
     /// The networks.
     pub networks: Vec<NetworkHealth>,

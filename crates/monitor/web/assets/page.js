@@ -491,7 +491,7 @@ const picture = {
       paint(item.group, app.clocks);
       mark(item.group, "failed", app.state === "failed");
       mark(item.group, "chosen", page.chosen && page.chosen.kind === "app" && page.chosen.name === item.name);
-      set(item.group, "aria-label", [`app ${app.name}`, app.type, note.replace("/pkt", " a packet"), `receives ${known(app.received, pps)}`, `sends ${known(app.sent, pps)}`, lost].filter(Boolean).join(", "));
+      set(item.group, "aria-label", [`app ${app.name}`, app.kind, note.replace("/pkt", " a packet"), `receives ${known(app.received, pps)}`, `sends ${known(app.sent, pps)}`, lost].filter(Boolean).join(", "));
     }
     for (const item of this.links) {
       const link = live.links[item.index];
@@ -669,7 +669,7 @@ const panels = {
 
   appsBuilt() {
     const rows = new Rows("Apps", [
-      ["App", app => app.name, { by: app => app.name }], ["Type", app => app.type, { by: app => app.type }],
+      ["App", app => app.name, { by: app => app.name }], ["Type", app => app.kind, { by: app => app.kind }],
       ["State", app => app.state, { by: app => app.state }],
       ["Received", app => known(app.received, pps), { number: true, by: app => app.received }],
       ["Sent", app => known(app.sent, pps), { number: true, by: app => app.sent }],

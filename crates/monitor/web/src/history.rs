@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Value, json};
+use crate::answers::{AppHistory, LinkHistory, NetworkHistory};
 
 /// The maximum number of readings that are kept: five minutes.
 const MAX_READINGS: usize = 300;
@@ -64,9 +64,9 @@ pub struct History {
     of_structure: usize,
 }
 
-/// A figure of a chart: `null` if it is unknown, and else not more exact than a chart shows.
-fn figure(value: f32) -> Value {
-    if value.is_finite() { json!(rounded(value.into())) } else { Value::Null }
+/// A figure of a chart: `None` if it is unknown, and else not more exact than a chart shows.
+fn figure(value: f32) -> Option<f64> {
+    value.is_finite().then(|| rounded(value.into()))
 }
 
 /// A number with five significant digits.
@@ -113,19 +113,19 @@ impl History {
         self.readings.back()
     }
 
-    fn series<'a>(readings: impl Iterator<Item = &'a Figures>, of: impl Fn(&Figures) -> f32) -> Value {
-        Value::Array(readings.map(|figures| figure(of(figures))).collect())
+    fn series<'a>(readings: impl Iterator<Item = &'a Figures>, of: impl Fn(&Figures) -> f32) -> Vec<Option<f64>> {
+        readings.map(|figures| figure(of(figures))).collect()
     }
 
     /// The figures of the whole network, one list for each.
-    pub fn of_network(&self) -> Value {
+    pub fn of_network(&self) -> NetworkHistory {
         let all = || self.readings.iter();
-        json!({
-            "at": all().map(|figures| figures.at).collect::<Vec<_>>(),
-            "packets": History::series(all(), |figures| figures.packets),
-            "dropped": History::series(all(), |figures| figures.dropped),
-            "asleep": History::series(all(), |figures| figures.asleep),
-        })
+        NetworkHistory {
+            at: all().map(|figures| figures.at).collect(),
+            packets: History::series(all(), |figures| figures.packets),
+            dropped: History::series(all(), |figures| figures.dropped),
+            asleep: History::series(all(), |figures| figures.asleep),
+        }
     }
 
     /// The readings with the apps and links of today.
@@ -134,27 +134,27 @@ impl History {
     }
 
     /// The figures of the app at this position, one list for each.
-    pub fn of_app(&self, index: usize) -> Value {
+    pub fn of_app(&self, index: usize) -> AppHistory {
         let app = |figures: &Figures| figures.apps.get(index).copied().unwrap_or_default();
-        json!({
-            "at": self.recent().map(|figures| figures.at).collect::<Vec<_>>(),
-            "received": History::series(self.recent(), |figures| app(figures).received),
-            "sent": History::series(self.recent(), |figures| app(figures).sent),
-            "dropped": History::series(self.recent(), |figures| app(figures).dropped),
-            "clocks": History::series(self.recent(), |figures| app(figures).clocks),
-        })
+        AppHistory {
+            at: self.recent().map(|figures| figures.at).collect(),
+            received: History::series(self.recent(), |figures| app(figures).received),
+            sent: History::series(self.recent(), |figures| app(figures).sent),
+            dropped: History::series(self.recent(), |figures| app(figures).dropped),
+            clocks: History::series(self.recent(), |figures| app(figures).clocks),
+        }
     }
 
     /// The figures of the link at this position, one list for each.
-    pub fn of_link(&self, index: usize) -> Value {
+    pub fn of_link(&self, index: usize) -> LinkHistory {
         let link = |figures: &Figures| figures.links.get(index).copied().unwrap_or_default();
-        json!({
-            "at": self.recent().map(|figures| figures.at).collect::<Vec<_>>(),
-            "packets": History::series(self.recent(), |figures| link(figures).packets),
-            "bits": History::series(self.recent(), |figures| link(figures).bits),
-            "dropped": History::series(self.recent(), |figures| link(figures).dropped),
-            "waiting": History::series(self.recent(), |figures| link(figures).waiting),
-        })
+        LinkHistory {
+            at: self.recent().map(|figures| figures.at).collect(),
+            packets: History::series(self.recent(), |figures| link(figures).packets),
+            bits: History::series(self.recent(), |figures| link(figures).bits),
+            dropped: History::series(self.recent(), |figures| link(figures).dropped),
+            waiting: History::series(self.recent(), |figures| link(figures).waiting),
+        }
     }
 }
 
@@ -174,9 +174,9 @@ mod tests {
         (0..500).for_each(|at| history.add(figures(at, 2)));
         assert_eq!(history.len(), MAX_READINGS);
         let network = history.of_network();
-        assert_eq!((&network["at"][0], &network["packets"][299]), (&json!(200), &json!(998.0)));
+        assert_eq!((network.at[0], network.packets[299]), (200, Some(998.0)));
         let app = history.of_app(1);
-        assert_eq!((&app["received"][0], &app["clocks"][0]), (&json!(200.0), &Value::Null));
+        assert_eq!((app.received[0], app.clocks[0]), (Some(200.0), None));
         let mut large = History::default();
         (0..500).for_each(|at| large.add(figures(at, 20_000)));
         assert_eq!(large.len(), MIN_READINGS);
@@ -188,9 +188,9 @@ mod tests {
         (0..10).for_each(|at| history.add(figures(at, 2)));
         history.begin_structure();
         (10..15).for_each(|at| history.add(figures(at, 3)));
-        assert_eq!(history.of_app(2)["at"], json!([10, 11, 12, 13, 14]));
-        assert_eq!(history.of_network()["at"].as_array().unwrap().len(), 15);
-        assert_eq!(history.of_link(7)["packets"], json!([0.0, 0.0, 0.0, 0.0, 0.0]));
+        assert_eq!(history.of_app(2).at, [10, 11, 12, 13, 14]);
+        assert_eq!(history.of_network().at.len(), 15);
+        assert_eq!(history.of_link(7).packets, [Some(0.0); 5]);
     }
 
     #[test]

@@ -11,11 +11,13 @@
 //! | `requests` | what the site asks of engines: states of apps, traces, taps, changes |
 //! | [`Client`] | whether the client of a request still waits |
 //! | `monitor` | the networks and what happens to them, read while a page is open |
-//! | `live` | the figures of a network as JSON |
+//! | `live` | the figures of a network |
 //! | `history` | the figures of the last minutes |
+//! | [`answers`] | what it answers |
 //! | [`assets`] | the page |
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod assets;
 mod client;
 mod history;
@@ -25,4 +27,5 @@ mod requests;
 mod site;
 
 pub use client::{Client, Waiting};
+pub use monitor::{Happening, Kept};
 pub use site::{Answer, Help, Method, Parameters, Route, Site, SiteOptions, WatchPlace};

@@ -10,12 +10,16 @@ use bellows_inspect::accounting::{Accounts, Cost, CostRow};
 use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{Change, Rate, Sample, State};
 use bellows_inspect::picture::Picture;
-use bellows_inspect::reports::{self, Subject};
+use bellows_inspect::reports::{self, AppCost, Costs, Latency, Shown, Subject};
 use bellows_inspect::timeline::{Report, Span};
-use bellows_inspect::times;
+use bellows_inspect::times::{self, Times};
 use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
 use serde_json::{Value, json};
 
+use crate::answers::{
+    AppDetail, AppHistory, Counted, Drawn, Durations, LinkDetail, Listed, Live, LiveApp, LiveLink, LiveWorker,
+    NetworkRates, RecentTimes,
+};
 use crate::history::rounded;
 use crate::monitor::{Networks, Watched};
 
@@ -58,30 +62,30 @@ impl Watched {
         Subject { name: self.name.clone(), user: self.user.clone(), state: self.state.unwrap_or(State::Crashed) }
     }
 
-    fn identity(&self) -> Value {
+    fn listed(&self) -> Listed<'_> {
         let counters = self.sample.as_ref().map(|sample| &sample.counters);
-        let is_alive = self.state.is_some_and(State::is_alive);
-        json!({
-            "name": self.name,
-            "user": self.user,
-            "foreign": self.is_foreign(),
-            "state": self.state,
-            "health": self.health(),
-            "reasons": self.reasons(),
-            "confirmation": self.unconfirmed(),
-            "pid": self.pid,
-            "uptime_seconds": self.sample.as_ref().filter(|_| is_alive).map(|sample| sample.uptime().as_secs_f64()),
-            "packets_per_second": self.change.as_ref().map(|change| rounded(change.busiest_link().packets)),
-            "dropped_per_second": self.change.as_ref().map(|change| rounded(reports::drops_per_second(change))),
-            "network": counters.map(|counters| &counters.source),
-            "schedule": counters.map(|counters| &counters.schedule),
-        })
+        let running = self.sample.as_ref().filter(|_| self.state.is_some_and(State::is_alive));
+        Listed {
+            name: &self.name,
+            user: &self.user,
+            foreign: self.is_foreign(),
+            state: self.state,
+            health: self.health(),
+            reasons: self.reasons(),
+            confirmation: self.unconfirmed(),
+            pid: self.pid,
+            uptime_seconds: running.map(|sample| sample.uptime().as_secs_f64()),
+            packets_per_second: self.change.as_ref().map(|change| rounded(change.busiest_link().packets)),
+            dropped_per_second: self.change.as_ref().map(|change| rounded(reports::drops_per_second(change))),
+            network: counters.map(|counters| counters.source.as_str()),
+            schedule: counters.map(|counters| counters.schedule.as_str()),
+        }
     }
 }
 
 /// The list of networks.
 pub fn list(networks: &Networks) -> Value {
-    networks.values().map(Watched::identity).collect()
+    networks.values().map(|network| json!(network.listed())).collect()
 }
 
 /// The network of this name.
@@ -91,57 +95,65 @@ pub fn find<'n>(networks: &'n Networks, name: &str) -> Option<&'n Watched> {
 
 /// The figures of a network that change all the time.
 pub fn live(network: &Watched) -> Value {
-    let mut value = network.identity();
-    value["structure"] = json!(format!("{:016x}", network.structure));
-    value["events"] = json!(network.events);
-    value["kept"] = json!(network.kept);
-    value["history"] = network.history.of_network();
-    let Some(sample) = &network.sample else { return value };
-    let counters = &sample.counters;
-    value["at"] = json!(sample.at / 1_000_000);
-    value["version"] = json!(counters.version);
-    value["reloads"] = json!(counters.engine("reloads"));
-    value["dropped"] = json!(counters.dropped());
-    value["buffers"] = json!(counters.engine("buffers"));
-    value["buffers_in_use"] = json!(counters.engine("buffers_in_use"));
-    value["buffers_lent"] = json!(counters.engine("buffers_lent"));
     let change = network.change.as_ref();
-    if let Some(change) = change {
-        let busiest = change.busiest_link();
-        value["bits_per_second"] = json!(rounded(busiest.bits));
-        value["breaths_per_second"] = json!(rounded(change.engine("breaths")));
-        value["idle_breaths"] = json!(change.idle_breaths().map(rounded));
-        value["asleep"] = json!(rounded(change.asleep()));
-        value["workers"] = change
-            .workers()
-            .map(|worker| {
-                json!({
-                    "name": worker.name,
-                    "apps": worker.apps.len(),
-                    "breaths": rounded(worker.breaths),
-                    "idle_breaths": worker.idle_breaths.map(rounded),
-                    "asleep": rounded(worker.asleep),
-                    "node": worker.node,
-                })
-            })
-            .collect();
-        for (name, _) in times::TIMES {
-            let histogram = change.histogram(name);
-            value[name] = json!({
-                "p50_ns": histogram.quantile(0.5),
-                "p99_ns": histogram.quantile(0.99),
-                "maximum_ns": times::longest(&histogram),
-            });
-        }
-    }
-    value["apps"] = apps(network, change);
-    value["links"] = links(network, change);
-    value
+    let sample = network.sample.as_ref();
+    json!(Live {
+        listed: network.listed(),
+        structure: structure(network.structure),
+        events: &network.events,
+        kept: &network.kept,
+        history: network.history.of_network(),
+        counted: sample.map(|sample| counted(network, sample, change)),
+        rates: sample.and(change).map(rates),
+    })
 }
 
-/// The apps, in the network's order. Rates are `null` if nothing moves any more.
-fn apps(network: &Watched, change: Option<&Change>) -> Value {
-    let Some(sample) = &network.sample else { return json!([]) };
+fn structure(number: u64) -> String {
+    format!("{number:016x}")
+}
+
+fn counted<'n>(network: &'n Watched, sample: &'n Sample, change: Option<&Change>) -> Counted<'n> {
+    let counters = &sample.counters;
+    Counted {
+        at: sample.at / 1_000_000,
+        version: &counters.version,
+        reloads: counters.engine("reloads"),
+        dropped: counters.dropped(),
+        buffers: counters.engine("buffers"),
+        buffers_in_use: counters.engine("buffers_in_use"),
+        buffers_lent: counters.engine("buffers_lent"),
+        apps: apps(network, sample, change),
+        links: links(sample, change),
+    }
+}
+
+fn rates(change: &Change) -> NetworkRates<'_> {
+    let workers = change.workers().map(|worker| LiveWorker {
+        name: worker.name,
+        apps: worker.apps.len(),
+        breaths: rounded(worker.breaths),
+        idle_breaths: worker.idle_breaths.map(rounded),
+        asleep: rounded(worker.asleep),
+        node: worker.node,
+    });
+    let [latency, breath] = ["latency", "breath"].map(|name| {
+        let histogram = change.histogram(name);
+        let [p50_ns, p99_ns] = [0.5, 0.99].map(|part| histogram.quantile(part));
+        RecentTimes { p50_ns, p99_ns, maximum_ns: times::longest(&histogram) }
+    });
+    NetworkRates {
+        bits_per_second: rounded(change.busiest_link().bits),
+        breaths_per_second: rounded(change.engine("breaths")),
+        idle_breaths: change.idle_breaths().map(rounded),
+        asleep: rounded(change.asleep()),
+        workers: workers.collect(),
+        latency,
+        breath,
+    }
+}
+
+/// The apps, in the network's order. Rates are `None` if nothing moves any more.
+fn apps<'n>(network: &Watched, sample: &'n Sample, change: Option<&Change>) -> Vec<LiveApp<'n>> {
     let before: Vec<Option<&AppCounts>> = match change {
         Some(change) => change.apps().map(|(before, _)| before).collect(),
         None => vec![None; sample.counters.apps.len()],
@@ -151,21 +163,21 @@ fn apps(network: &Watched, change: Option<&Change>) -> Value {
         let rate =
             |of: fn(&AppCounts) -> u64| change.map(|change| rounded(change.per_second(before.map_or(0, of), of(app))));
         let Cost { share, clocks_per_packet, packets_per_call } = network.costs.get(index).copied().unwrap_or_default();
-        json!({
-            "name": app.name,
-            "type": app.kind,
-            "worker": app.worker,
-            "state": app.state,
-            "received": rate(|app| app.in_packets),
-            "sent": rate(|app| app.out_packets),
-            "dropped": rate(AppCounts::dropped),
+        LiveApp {
+            name: &app.name,
+            kind: &app.kind,
+            worker: &app.worker,
+            state: &app.state,
+            received: rate(|app| app.in_packets),
+            sent: rate(|app| app.out_packets),
+            dropped: rate(AppCounts::dropped),
             // Drops at full links are those of the links.
-            "dropped_inside": rate(dropped_inside),
-            "dropped_packets": app.dropped(),
-            "clocks": clocks_per_packet.map(rounded),
-            "share": share.map(rounded),
-            "packets_per_call": packets_per_call.map(rounded),
-        })
+            dropped_inside: rate(dropped_inside),
+            dropped_packets: app.dropped(),
+            clocks: clocks_per_packet.map(rounded),
+            share: share.map(rounded),
+            packets_per_call: packets_per_call.map(rounded),
+        }
     })
     .collect()
 }
@@ -176,23 +188,20 @@ fn dropped_inside(app: &AppCounts) -> u64 {
 }
 
 /// The links, in the network's order.
-fn links(network: &Watched, change: Option<&Change>) -> Value {
-    let Some(sample) = &network.sample else { return json!([]) };
+fn links<'n>(sample: &'n Sample, change: Option<&Change>) -> Vec<LiveLink<'n>> {
     let rates: Vec<Option<Rate>> = match change {
         Some(change) => change.links().map(|(_, rate)| Some(rate)).collect(),
         None => vec![None; sample.counters.links.len()],
     };
     let each = sample.counters.links.iter().zip(rates);
-    each.map(|(link, rate)| {
-        json!({
-            "from": link.from,
-            "to": link.to,
-            "packets": rate.map(|rate| rounded(rate.packets)),
-            "bits": rate.map(|rate| rounded(rate.bits)),
-            "dropped": rate.map(|rate| rounded(rate.dropped)),
-            "dropped_packets": link.txdrop,
-            "waiting": link.waiting,
-        })
+    each.map(|(link, rate)| LiveLink {
+        from: &link.from,
+        to: &link.to,
+        packets: rate.map(|rate| rounded(rate.packets)),
+        bits: rate.map(|rate| rounded(rate.bits)),
+        dropped: rate.map(|rate| rounded(rate.dropped)),
+        dropped_packets: link.txdrop,
+        waiting: link.waiting,
     })
     .collect()
 }
@@ -228,10 +237,10 @@ impl Draft {
     /// The picture, with room for live figures; `svg` is `null` if it is too large to be drawn. `links` are the
     /// positions, in the network, of the links that the picture numbers.
     pub fn picture(&self, view: bellows_graph::View) -> Value {
-        json!({
-            "structure": format!("{:016x}", self.structure),
-            "svg": self.picture.as_ref().and_then(|picture| bellows_graph::live(&picture.graph, view)),
-            "links": self.links,
+        json!(Drawn {
+            structure: structure(self.structure),
+            svg: self.picture.as_ref().and_then(|picture| bellows_graph::live(&picture.graph, view)),
+            links: &self.links,
         })
     }
 }
@@ -259,7 +268,7 @@ impl LiveView {
 pub struct AppView {
     view: LiveView,
     index: usize,
-    history: Value,
+    history: AppHistory,
 }
 
 impl AppView {
@@ -285,17 +294,17 @@ pub fn app(view: AppView, runtime_dir: Option<&RuntimeDir>, help: &dyn Fn(&str, 
     let counters = app.drops.keys().chain(app.counters.keys());
     let helps = counters.filter_map(|counter| {
         let loss = app.loss_helps.get(counter).cloned();
-        Some((counter.clone(), json!(help(&app.kind, counter).or(loss)?)))
+        Some((counter.as_str(), help(&app.kind, counter).or(loss)?))
     });
-    json!({
-        "app": app,
-        "index": index,
-        "helps": Value::Object(helps.collect()),
-        "rows": rows.map(reports::cost).collect::<Vec<_>>(),
-        "cleared": is_clear,
-        "seconds": change.seconds(),
-        "links": links.collect::<Vec<_>>(),
-        "history": history,
+    json!(AppDetail {
+        app,
+        index,
+        helps: helps.collect(),
+        rows: rows.map(AppCost::of).collect(),
+        cleared: is_clear,
+        seconds: change.seconds(),
+        links: links.collect(),
+        history,
     })
 }
 
@@ -304,16 +313,13 @@ pub fn link(network: &Watched, name: &str) -> Option<Value> {
     let sample = network.sample.as_ref()?;
     let is_meant = |link: &LinkCounts| format!("{} -> {}", link.from, link.to) == name;
     let index = sample.counters.links.iter().position(is_meant)?;
-    Some(json!({
-        "link": sample.counters.links[index],
-        "index": index,
-        "history": network.history.of_link(index),
-    }))
+    let (link, history) = (&sample.counters.links[index], network.history.of_link(index));
+    Some(json!(LinkDetail { link, index, history }))
 }
 
 /// All counters: `show --json`.
 pub fn counters(view: &LiveView, config: &str) -> Value {
-    reports::counters(&view.subject, &view.sample, config)
+    json!(Shown::of(&view.subject, &view.sample, config))
 }
 
 /// The costs of all apps: `show run --json`.
@@ -323,19 +329,19 @@ pub fn costs(view: &LiveView, runtime_dir: Option<&RuntimeDir>) -> Value {
     let mut rows: Vec<&CostRow> = accounts.rows.iter().filter(|row| row.is_used()).collect();
     let share = |row: &CostRow| row.share.unwrap_or(-1.0);
     rows.sort_by(|one, other| share(other).partial_cmp(&share(one)).unwrap_or(Ordering::Equal));
-    reports::costs(&view.subject, is_clear, &change, &accounts, &rows)
+    json!(Costs::of(&view.subject, is_clear, &change, &accounts, &rows))
 }
 
 /// The durations of an app's calls, as far as they were recorded.
 pub fn durations(report: &Report, app: &str) -> Value {
     let nanos = report.span().map_or(0, Span::nanos);
-    json!({ "app": app, "seconds": nanos as f64 / 1e9, "durations": times::json(&report.durations(app)) })
+    json!(Durations { app, seconds: nanos as f64 / 1e9, durations: Times::of(&report.durations(app)) })
 }
 
 /// Latencies and durations of breaths: `show latency --json`.
 pub fn latency(view: &LiveView, runtime_dir: Option<&RuntimeDir>) -> Value {
     let (change, is_clear) = view.change(runtime_dir);
-    reports::latency(&view.subject, is_clear, &change)
+    json!(Latency::of(&view.subject, is_clear, &change))
 }
 
 #[cfg(test)]
@@ -377,7 +383,7 @@ mod tests {
         network.take_for_test(reloaded);
         let app = &live(&network)["apps"][2];
         assert_eq!((&app["received"], &app["dropped"]), (&json!(70.0), &json!(30.0)));
-        assert_eq!(network.history.of_app(2)["received"], json!([70.0]));
+        assert_eq!(network.history.of_app(2).received, [Some(70.0)]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use bellows_inspect::health::{self, Checkup};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::text::{count, plural, sanitize};
 use bellows_observe::{AppCounts, EventFiles, LinkCounts, Observer, RuntimeDir, Snapshot, WorkerCounts};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::history::{AppFigures, Figures, History, LinkFigures};
@@ -45,24 +46,30 @@ const MAX_ENDED: usize = 50;
 const MAX_TEXT: usize = 1_000;
 
 /// What happened to a network.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Event that the server has seen")]
 pub struct Happening {
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    /// `running`, `restarted`, `reloaded`, `stopped`, `continued`, `failed`, `slow`, `dropping`, `crashed` or `ended`.
+    /// `running` (seen for the first time), `restarted` (another run has begun), `reloaded`, `stopped`, `continued`,
+    /// `failed` (an app has panicked), `slow` (breaths exceeded `breath_limit`), `dropping` (the first drops),
+    /// `crashed` or `ended`.
+    #[schemars(extend("enum" = ["running", "restarted", "reloaded", "stopped", "continued", "failed", "slow", "dropping", "crashed", "ended"]))]
     pub what: &'static str,
-    /// A sentence without a full stop.
+    /// A sentence.
     pub text: String,
 }
 
 /// An event that a network has kept, perhaps before the page was opened.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Event that the network has kept")]
 pub struct Kept {
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    /// The name of the event.
+    /// Its name.
     pub what: String,
     /// `error`, `warn` or `info`.
+    #[schemars(extend("enum" = ["error", "warn", "info"]))]
     pub level: String,
     /// The message.
     pub text: String,
@@ -716,13 +723,13 @@ pub mod tests {
         let first = network.claimed;
         network.see_run(Some(7), first);
         (1..3).for_each(|second| network.take(sample(second, 5 * second), State::Running));
-        assert_eq!(network.history.of_app(0)["at"], serde_json::json!([2_000]));
+        assert_eq!(network.history.of_app(0).at, [2_000]);
         // A process of the same number.
         network.see_run(Some(7), Some(SystemTime::now()));
         assert_eq!(network.events.back().map(|event| event.what), Some("restarted"));
         assert!(network.sample.is_none() && network.change.is_none());
         (10..12).for_each(|second| network.take(other_sample(second, 5 * second), State::Running));
-        assert_eq!(network.history.of_app(0)["at"], serde_json::json!([11_000]), "nothing of the first run");
+        assert_eq!(network.history.of_app(0).at, [11_000], "nothing of the first run");
         assert_eq!(network.history.len(), 2);
         let (known, events) = (network.claimed, network.events.len());
         network.see_run(Some(7), known);

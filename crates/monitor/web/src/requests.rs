@@ -10,14 +10,16 @@ use bellows_filter::interpret::PacketView;
 use bellows_filter::{ByLinkType, Options};
 use bellows_inspect::control::frame::TapEnd;
 use bellows_inspect::control::{Connection, Hangup, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, ask};
-use bellows_inspect::journey::Journeys;
+use bellows_inspect::journey::{Journeys, TraceReport};
 use bellows_inspect::networks::{self, Sample, State};
+use bellows_inspect::reports::Subject;
 use bellows_inspect::tap::{CaptureFile, Counts, Sink, TapStop, TapTaken};
 use bellows_inspect::{InspectError, baseline};
 use bellows_observe::RuntimeDir;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::answers::{Changed, Statuses, Traced};
 use crate::client::Client;
 
 /// The maximum number of packets of a trace.
@@ -96,13 +98,9 @@ fn given(filter: &Option<String>) -> Option<String> {
 
 /// The states that the apps of a network report: `show status --json`.
 pub fn status(runtime_dir: &RuntimeDir) -> Result<Value, InspectError> {
-    let mut value = networks::identity(runtime_dir);
+    let subject = Subject::of(runtime_dir);
     match ask(runtime_dir, &Request::Apps)? {
-        Reply::Apps { apps, objects } => {
-            value["apps"] = json!(apps);
-            value["objects"] = json!(objects);
-            Ok(value)
-        }
+        Reply::Apps { apps, objects } => Ok(json!(Statuses { subject, apps, objects })),
         _ => Err(InspectError::Failed(format!("`{}` did not answer with its apps' states", runtime_dir.name()))),
     }
 }
@@ -122,13 +120,12 @@ pub fn trace(runtime_dir: &RuntimeDir, order: &Trace, client: &Client) -> Result
     // The other side ends the trace when the time is over. If it does not, it hangs.
     let patience = Duration::from_secs_f64(seconds).saturating_add(OBSTACLE_TIMEOUT);
     let end = journeys.read(connection.stream(Some(patience)), |_| {})?;
-    Ok(json!({
-        "name": runtime_dir.name(),
-        "complete": end == TraceEnd::Complete && journeys.are_over(),
-        "end": end,
-        "obstacle": connection.given_up(),
-        "packets": journeys.to_json(),
-    }))
+    let trace = TraceReport {
+        name: runtime_dir.name(),
+        complete: end == TraceEnd::Complete && journeys.are_over(),
+        packets: journeys.traced(),
+    };
+    Ok(json!(Traced { trace, end, obstacle: connection.given_up() }))
 }
 
 /// A capture in memory, of limited size.
@@ -237,14 +234,16 @@ pub fn clear(runtime_dir: &RuntimeDir) -> Result<Value, InspectError> {
     }
     let mut observer = networks::open(runtime_dir.for_reading())?;
     baseline::write(runtime_dir, &Sample::settled(&mut observer))?;
-    Ok(json!({ "name": name, "cleared": true }))
+    Ok(json!(Changed { name, cleared: Some(true), reloaded: None }))
 }
 
 /// Has a network read its file again.
 pub fn reload(runtime_dir: &RuntimeDir, order: &Reload) -> Result<Value, InspectError> {
     networks::refuse_foreign(runtime_dir, "reload", "only its user may reload it")?;
     match ask(runtime_dir, &Request::Reload { network: None, restart: order.restart.clone(), confirm_ns: None })? {
-        Reply::Reloaded(report) => Ok(json!({ "name": runtime_dir.name(), "reloaded": report })),
+        Reply::Reloaded(report) => {
+            Ok(json!(Changed { name: runtime_dir.name(), cleared: None, reloaded: Some(report) }))
+        }
         _ => Err(InspectError::Failed(format!("`{}` did not answer with a report", runtime_dir.name()))),
     }
 }

@@ -12,6 +12,7 @@ use bellows_observe::timeline::Recording;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::answers::{Networks, Refused};
 use crate::assets::{ASSETS, GRAPH_STYLE, POLICY};
 use crate::client::Client;
 use crate::live::{self, AppView, LiveView};
@@ -81,7 +82,7 @@ impl Answer {
     }
 
     fn error(status: u16, message: &str) -> Answer {
-        Answer { status, ..Answer::json(&json!({ "error": message })) }
+        Answer { status, ..Answer::json(&json!(Refused { error: message })) }
     }
 }
 
@@ -161,10 +162,10 @@ impl Site {
                 headers: Vec::new(),
                 place: None,
             },
-            "/api/networks" => Answer::json(&json!({
-                "version": self.options.version,
-                "allow_changes": self.options.allow_changes,
-                "networks": self.monitor.visit(live::list),
+            "/api/networks" => Answer::json(&json!(Networks {
+                version: self.options.version,
+                allow_changes: self.options.allow_changes,
+                networks: self.monitor.visit(live::list),
             })),
             _ if ROUTES.iter().any(|route| route.path == path) => {
                 self.of_network(path, parameters).map_or_else(|answer| answer, |value| Answer::json(&value))

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellows_config::{Diagnostics, Loaded};
+use bellows_config::{DiagnosticEntry, Diagnostics, Loaded};
 use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::arguments::NetworkFile;
@@ -62,7 +64,7 @@ impl Execute for Arguments {
             let file = NetworkFile { path: path.clone(), overrides: self.overrides.clone(), for_perf: false };
             let loaded = file.load(&program.registry);
             if self.json {
-                results.push(as_json(path, &loaded, self.privileges.is_some()));
+                results.push(json!(Checked::of(path, &loaded, self.privileges.is_some())));
             } else if let Ok(loaded) = &loaded {
                 terminal::warn(&loaded.warnings.render(is_rich));
                 let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
@@ -88,16 +90,39 @@ impl Execute for Arguments {
     }
 }
 
-fn as_json(path: &Path, loaded: &Result<Loaded, Diagnostics>, with_privileges: bool) -> Value {
-    let (diagnostics, apps, links) = match loaded {
-        Ok(loaded) => (&loaded.warnings, loaded.network.apps.len(), loaded.network.links.len()),
-        Err(diagnostics) => (diagnostics, 0, 0),
-    };
-    let mut result = json!({
-        "network": path, "ok": loaded.is_ok(), "apps": apps, "links": links, "diagnostics": diagnostics.to_json(),
-    });
-    if with_privileges {
-        result["privileges"] = json!(loaded.as_ref().ok().map(Needs::of));
+/// The result of a check as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Checked network")]
+pub struct Checked {
+    /// The file.
+    network: PathBuf,
+    /// Whether it can run.
+    ok: bool,
+    /// The number of its apps; 0 if it is not ok.
+    apps: usize,
+    /// The number of its links; 0 if it is not ok.
+    links: usize,
+    /// Errors, or warnings and notes.
+    diagnostics: Vec<DiagnosticEntry>,
+    /// With `--privileges`; null if the network is not ok.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    privileges: Option<Option<Needs>>,
+}
+
+impl Checked {
+    fn of(path: &Path, loaded: &Result<Loaded, Diagnostics>, with_privileges: bool) -> Checked {
+        let (diagnostics, apps, links) = match loaded {
+            Ok(loaded) => (&loaded.warnings, loaded.network.apps.len(), loaded.network.links.len()),
+            Err(diagnostics) => (diagnostics, 0, 0),
+        };
+        Checked {
+            network: path.to_owned(),
+            ok: loaded.is_ok(),
+            apps,
+            links,
+            diagnostics: diagnostics.entries(),
+            privileges: with_privileges.then(|| loaded.as_ref().ok().map(Needs::of)),
+        }
     }
-    result
 }

@@ -6,6 +6,8 @@ use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::Access;
 use bellows_inspect::text::sanitize;
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::arguments::NetworkName;
@@ -27,13 +29,23 @@ pub struct Arguments {
     json: bool,
 }
 
+/// A change that stays.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Confirmed change")]
+pub struct Confirmed {
+    /// The network file that stays.
+    network: String,
+    /// The time that was left, rounded up.
+    seconds_left: u64,
+}
+
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Change)?;
         match ask(&runtime_dir, &Request::Confirm)? {
             Reply::Confirmed { network, seconds_left } if self.json => {
-                let value = json!({ "network": network, "seconds_left": seconds_left });
-                terminal::print(&format!("{value:#}\n"))?;
+                let confirmed = Confirmed { network, seconds_left };
+                terminal::print(&format!("{:#}\n", json!(confirmed)))?;
             }
             Reply::Confirmed { network, .. } => {
                 let text = format!("confirmed: `{}` goes on with `{network}`\n", runtime_dir.name());

@@ -8,6 +8,7 @@ use bellows_engine::AppStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::events::{EventWatch, News, Occurrence};
 use bellows_inspect::networks::{self, Access};
+use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use bellows_sys::private_file;
@@ -200,7 +201,7 @@ impl Arguments {
         }
         let events = events(&runtime_dir, &apps, meaning.pair);
         if self.json {
-            let mut value = networks::identity(&runtime_dir);
+            let mut value = json!(Subject::of(&runtime_dir));
             value["instructions"] = apps.first().map_or(Value::Null, |app| app.status["instructions"].clone());
             value["pairs"] = json!(shown);
             value["events"] = json!(events.iter().map(News::to_json).collect::<Vec<_>>());

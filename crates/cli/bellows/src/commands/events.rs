@@ -4,13 +4,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use bellows_events::{ALL, EventInfo};
+use bellows_events::{ALL, EventInfo, Level};
 use bellows_inspect::events::{EventWatch, News, Occurrence, in_words};
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
 use bellows_sys::clock;
 use clap::Args;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
 
 use crate::arguments::NameOptions;
 use crate::command_error::CommandError;
@@ -99,7 +101,7 @@ impl Arguments {
     /// Prints the kinds of events.
     fn list(&self) -> Result<ExitCode, CommandError> {
         if self.json {
-            let lines: String = ALL.iter().map(|info| format!("{}\n", declaration(info))).collect();
+            let lines: String = ALL.iter().map(|info| format!("{}\n", json!(Declaration::of(info)))).collect();
             terminal::print(&lines)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -115,10 +117,34 @@ impl Arguments {
 }
 
 /// The declaration of an event as JSON.
-fn declaration(info: &EventInfo) -> Value {
-    let field = |field: &bellows_events::FieldInfo| json!({ "name": field.name, "help": field.sentences() });
-    let fields: Vec<Value> = info.fields.iter().map(field).collect();
-    json!({ "event": info.name, "level": info.level.name(), "help": info.sentences(), "fields": fields })
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Kind of event")]
+pub struct Declaration {
+    /// Its name.
+    event: &'static str,
+    /// The level.
+    level: Level,
+    /// When it happens.
+    help: String,
+    /// Its fields.
+    fields: Vec<DeclaredField>,
+}
+
+/// A field of an event as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Field of an event")]
+struct DeclaredField {
+    /// Its name.
+    name: &'static str,
+    /// Its meaning.
+    help: String,
+}
+
+impl Declaration {
+    fn of(info: &EventInfo) -> Declaration {
+        let fields = info.fields.iter().map(|field| DeclaredField { name: field.name, help: field.sentences() });
+        Declaration { event: info.name, level: info.level, help: info.sentences(), fields: fields.collect() }
+    }
 }
 
 /// News as a line of text, or several if the message has several.

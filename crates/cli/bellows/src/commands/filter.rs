@@ -1,7 +1,7 @@
 //! `bellows filter`.
 
 mod captures;
-mod view;
+pub mod view;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 mod expectation;
 mod processors;
-mod view;
+pub mod view;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,8 +15,10 @@ use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{self, Access, Change, Sample, State};
 use bellows_inspect::placing::{Costs, PlacementPlan};
 use bellows_inspect::processors::{Machine, list};
+use bellows_inspect::reports::Subject;
 use bellows_observe::Observer;
 use clap::Args;
+use serde_json::json;
 
 use self::expectation::Expectation;
 use self::processors::Choice;
@@ -106,7 +108,7 @@ impl Execute for Arguments {
             return Err(CommandError::Usage(message));
         }
         let mut observer = networks::open(runtime_dir)?;
-        let network = view::Network { name, user, state };
+        let network = Subject { name, user, state };
         if self.check { self.compare(&mut observer, network) } else { self.propose(&mut observer, network) }
     }
 }
@@ -148,7 +150,7 @@ impl Arguments {
         )))
     }
 
-    fn propose(&self, observer: &mut Observer, network: view::Network) -> Result<ExitCode, CommandError> {
+    fn propose(&self, observer: &mut Observer, network: Subject) -> Result<ExitCode, CommandError> {
         let (change, costs) = self.measure(observer)?;
         self.check_kept(&costs)?;
         let machine = Machine::default();
@@ -183,7 +185,7 @@ impl Arguments {
             warnings.push(format!("the processor of `{MAIN}` takes effect when the network is started again"));
         }
         let text = match self.json {
-            true => format!("{:#}\n", view.json(&warnings, &written)),
+            true => format!("{:#}\n", json!(view.report(&warnings, &written))),
             false => view.render(&warnings, terminal::stdout_is_rich()),
         };
         terminal::print(&text)?;
@@ -233,7 +235,7 @@ impl Arguments {
         crowded.into_iter().chain(idle).chain(choice.shared_cores(proposed)).collect()
     }
 
-    fn compare(&self, observer: &mut Observer, network: view::Network) -> Result<ExitCode, CommandError> {
+    fn compare(&self, observer: &mut Observer, network: Subject) -> Result<ExitCode, CommandError> {
         let name = network.name.clone();
         let now = Sample::take(observer);
         let expected = Expectation::read(observer.runtime_dir(), &now).ok_or_else(|| {
@@ -263,7 +265,7 @@ impl Arguments {
             measured,
         };
         let text = match self.json {
-            true => format!("{:#}\n", comparison.json()),
+            true => format!("{:#}\n", json!(comparison)),
             false => comparison.render(terminal::stdout_is_rich()),
         };
         terminal::print(&text)?;

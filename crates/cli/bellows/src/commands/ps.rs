@@ -8,8 +8,10 @@ use bellows_inspect::events::keep_crash;
 use bellows_inspect::health::{Checkup, Health, checkup, health};
 use bellows_inspect::networks::{self, Access, Change, Hang, Obstacle, Sample, State, failed};
 use bellows_inspect::text::sanitize;
+use bellows_metrics::NetworkHealth;
 use bellows_observe::{Observer, RuntimeDir};
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::arguments::NameOptions;
@@ -66,20 +68,27 @@ fn probe_code(health: Health) -> u8 {
     }
 }
 
-#[derive(Serialize)]
-struct NetworkRow {
+/// A network in the list.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Listed network", extend("includes" = ["Network", "Health"]))]
+pub struct NetworkRow {
     name: String,
     /// The user who owns it.
     user: String,
     state: State,
+    /// Its process, also of a crashed one; null if it is not known.
     pid: Option<u32>,
+    /// The time that it has been running; null if it has crashed.
     uptime_seconds: Option<f64>,
+    /// Through the busiest link, over 0.2 s; null if it has crashed.
     packets_per_second: Option<f64>,
+    /// The file.
     network: String,
+    /// The schedule in use.
     schedule: String,
-    /// Apps that have panicked and are no longer called.
+    /// Names of the apps that have panicked and are not called any more.
     failed: Vec<String>,
-    /// The app in which the engine hangs, if it does.
+    /// Null, unless the engine has been inside apps for 2 seconds.
     hang: Option<Hang>,
     /// The health, and its reasons.
     #[serde(flatten)]
@@ -167,35 +176,27 @@ impl Execute for Arguments {
 impl Arguments {
     /// Prints the health of networks, and returns the code of the worst.
     fn probe(&self, runtime_dirs: &[RuntimeDir]) -> Result<ExitCode, CommandError> {
-        let probes: Vec<Probe> = runtime_dirs.iter().map(Probe::of).collect();
+        let probe = |runtime_dir: &RuntimeDir| NetworkHealth {
+            name: runtime_dir.name(),
+            user: runtime_dir.user(),
+            checkup: health(runtime_dir),
+        };
+        let probes: Vec<NetworkHealth> = runtime_dirs.iter().map(probe).collect();
         let Some(worst) = probes.iter().map(|probe| probe.checkup.health).max() else {
             return Err(CommandError::Usage(format!("no network is running; {}", networks::searched_places())));
         };
         if self.json {
             terminal::print(&format!("{:#}\n", serde_json::json!(probes)))?;
         } else {
-            let line = |Probe { name, checkup: Checkup { health, reasons, .. }, .. }: &Probe| match &reasons[..] {
-                [] => format!("{name}: {health}\n"),
-                reasons => format!("{name}: {health}: {}\n", reasons.join("; ")),
+            let line = |NetworkHealth { name, checkup: Checkup { health, reasons, .. }, .. }: &NetworkHealth| {
+                match &reasons[..] {
+                    [] => format!("{name}: {health}\n"),
+                    reasons => format!("{name}: {health}: {}\n", reasons.join("; ")),
+                }
             };
             terminal::print(&probes.iter().map(line).collect::<String>())?;
         }
         Ok(ExitCode::from(probe_code(worst)))
-    }
-}
-
-/// The health of a network, as a probe prints it.
-#[derive(Serialize)]
-struct Probe {
-    name: String,
-    user: String,
-    #[serde(flatten)]
-    checkup: Checkup,
-}
-
-impl Probe {
-    fn of(runtime_dir: &RuntimeDir) -> Probe {
-        Probe { name: runtime_dir.name(), user: runtime_dir.user(), checkup: health(runtime_dir) }
     }
 }
 

@@ -2,15 +2,15 @@
 
 mod advice;
 mod breath;
-mod counters;
+pub mod counters;
 mod fib;
 mod hot;
-mod interfaces;
+pub mod interfaces;
 mod latency;
 pub mod mac;
 pub mod neighbours;
 mod router;
-mod run;
+pub mod run;
 mod saved;
 mod status;
 mod vhost;
@@ -20,11 +20,13 @@ use std::process::ExitCode;
 use bellows_config::nearest;
 use bellows_inspect::health::problems;
 use bellows_inspect::networks::{self, Access, Obstacle, Sample, State};
-use bellows_inspect::reports::{self, Subject};
+use bellows_inspect::reports::{Shown, Subject};
 use bellows_inspect::text::sanitize;
-use bellows_observe::{RuntimeDir, Snapshot};
+use bellows_observe::{AppCounts, LinkCounts, RuntimeDir, Snapshot};
 use clap::Args;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
 
 use crate::arguments::NameOption;
 use crate::command_error::CommandError;
@@ -205,6 +207,69 @@ impl Execute for Arguments {
     }
 }
 
+/// The apps of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown apps", extend("includes" = ["Network"]))]
+pub struct ShownApps<'s> {
+    #[serde(flatten)]
+    subject: &'s Subject,
+    /// The apps, in the order of the network file.
+    apps: &'s [AppCounts],
+}
+
+/// The links of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown links", extend("includes" = ["Network"]))]
+pub struct ShownLinks<'s> {
+    #[serde(flatten)]
+    subject: &'s Subject,
+    /// The links, in the order of the network file.
+    links: &'s [LinkCounts],
+}
+
+/// What a network has dropped.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown errors", extend("includes" = ["Network"]))]
+pub struct ShownErrors<'s> {
+    #[serde(flatten)]
+    subject: &'s Subject,
+    /// What was dropped.
+    errors: Vec<Drops<'s>>,
+}
+
+/// Packets that were dropped for one reason.
+#[derive(Default, JsonSchema, Serialize)]
+#[schemars(title = "Drops")]
+struct Drops<'s> {
+    /// The app; absent for packets in removed links, and for parts removed long ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app: Option<&'s str>,
+    /// The removed link, in place of the app.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+    /// Whether a reload has removed the app or the link.
+    removed: bool,
+    /// The drop reason; `all reasons` of parts removed long ago.
+    reason: &'s str,
+    /// The number of packets.
+    packets: u64,
+    /// What the reason means, with the likely cause; absent if it is the purpose of the app.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<String>,
+}
+
+/// The configuration of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown configuration", extend("includes" = ["Network"]))]
+pub struct ShownConfig<'s> {
+    #[serde(flatten)]
+    subject: &'s Subject,
+    /// The network file as named on the command line.
+    source: &'s str,
+    /// Its text and all that it includes.
+    config: &'s str,
+}
+
 /// Shows the parts that are tables made from one snapshot of the counters.
 fn execute_tables(runtime_dir: RuntimeDir, part: Option<ShowPart>, json: bool) -> Result<ExitCode, CommandError> {
     let (name, state, pid) = (runtime_dir.name(), networks::state(&runtime_dir), runtime_dir.process());
@@ -214,16 +279,14 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<ShowPart>, json: bool) -
     let counters = &sample.counters;
     let config = &observer.directory().config;
     if json {
-        let mut value = match part {
-            Some(ShowPart::Apps) => json!({ "apps": counters.apps }),
-            Some(ShowPart::Links) => json!({ "links": counters.links }),
-            Some(ShowPart::Errors) => json!({ "errors": errors(counters) }),
-            Some(ShowPart::Config) => json!({ "source": counters.source, "config": config }),
-            _ => reports::counters(&Subject { name: name.clone(), user: user.clone(), state }, &sample, config),
+        let subject = &Subject { name, user, state };
+        let value = match part {
+            Some(ShowPart::Apps) => json!(ShownApps { subject, apps: &counters.apps }),
+            Some(ShowPart::Links) => json!(ShownLinks { subject, links: &counters.links }),
+            Some(ShowPart::Errors) => json!(ShownErrors { subject, errors: errors(counters) }),
+            Some(ShowPart::Config) => json!(ShownConfig { subject, source: &counters.source, config }),
+            _ => json!(Shown::of(subject, &sample, config)),
         };
-        value["name"] = json!(name);
-        value["user"] = json!(user);
-        value["state"] = json!(state);
         terminal::print(&format!("{value:#}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -271,27 +334,30 @@ fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
 }
 
 /// The rows of `show errors`: drops by app and reason.
-fn errors(counters: &Snapshot) -> Vec<Value> {
-    let of_app = |(removed, app): (bool, &bellows_observe::AppCounts)| {
-        let drops = app.drops.iter().filter(|(_, packets)| **packets > 0);
-        let error = |(reason, packets): (&String, &u64)| {
-            let mut error = json!({ "app": app.name, "removed": removed, "reason": reason, "packets": packets });
-            if let Some(help) = report::loss_help(app, reason) {
-                error["help"] = json!(help);
-            }
-            error
-        };
-        drops.map(error).collect::<Vec<_>>()
-    };
+fn errors(counters: &Snapshot) -> Vec<Drops<'_>> {
     let gone = &counters.gone;
     let apps = counters.apps.iter().map(|app| (false, app)).chain(gone.apps.iter().map(|app| (true, app)));
-    let links = gone.links.iter().filter(|link| link.removed > 0).map(|link| {
-        let name = format!("{} -> {}", link.from, link.to);
-        json!({ "link": name, "removed": true, "reason": "removed", "packets": link.removed })
+    let drops =
+        apps.flat_map(|(removed, app)| app.drops.iter().map(move |(reason, packets)| (removed, app, reason, *packets)));
+    let drops = drops.filter(|(.., packets)| *packets > 0).map(|(removed, app, reason, packets)| Drops {
+        app: Some(&app.name),
+        removed,
+        reason,
+        packets,
+        help: report::loss_help(app, reason),
+        ..Drops::default()
+    });
+    let links = gone.links.iter().filter(|link| link.removed > 0).map(|link| Drops {
+        link: Some(format!("{} -> {}", link.from, link.to)),
+        removed: true,
+        reason: "removed",
+        packets: link.removed,
+        ..Drops::default()
     });
     let forgotten = Some(counters.engine("forgotten_drops")).filter(|packets| *packets > 0);
-    let forgotten = forgotten.map(|packets| json!({ "removed": true, "reason": "all reasons", "packets": packets }));
-    apps.flat_map(of_app).chain(links).chain(forgotten).collect()
+    let forgotten =
+        forgotten.map(|packets| Drops { removed: true, reason: "all reasons", packets, ..Drops::default() });
+    drops.chain(links).chain(forgotten).collect()
 }
 
 /// The engine's own counters, on one line.
@@ -326,8 +392,10 @@ mod tests {
         let app = bellows_observe::AppCounts { drops: [("odd".to_owned(), 1)].into(), ..Default::default() };
         let gone = bellows_observe::Gone { apps: vec![app], links: vec![link] };
         let engine = [("forgotten_drops".to_owned(), 3)].into();
-        let errors = errors(&Snapshot { gone, engine, ..Snapshot::default() });
-        let lacking: Vec<Vec<String>> = errors.iter().map(|error| crate::forms::lacking("Drops", error)).collect();
+        let snapshot = Snapshot { gone, engine, ..Snapshot::default() };
+        let errors = errors(&snapshot);
+        let lacking = errors.iter().map(|error| crate::forms::lacking("Drops", &json!(error)));
+        let lacking: Vec<Vec<String>> = lacking.collect();
         let [app, link, help] = ["app", "link", "help"].map(|name| format!("it has no `{name}`"));
         let expected = [vec![&link, &help], vec![&app, &help], vec![&app, &link, &help]];
         assert_eq!(lacking.iter().map(|all| all.iter().collect::<Vec<_>>()).collect::<Vec<_>>(), expected);

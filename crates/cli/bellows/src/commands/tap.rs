@@ -18,6 +18,8 @@ use bellows_inspect::text::sanitize;
 use bellows_sys::FileError;
 use bellows_wire::EthernetFrame;
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::arguments::NetworkName;
@@ -235,16 +237,30 @@ impl<W: Write> Sink for LineSink<'_, W> {
     }
 }
 
+/// A packet as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Tapped packet")]
+pub struct TappedPacket {
+    /// When it passed: nanoseconds since the Unix epoch.
+    time_ns: u64,
+    /// Its length in bytes.
+    length: u32,
+    /// Number of captured bytes (`--snap-length`).
+    captured: usize,
+    /// The link type of its outermost header, as numbered by pcap.
+    link_type: u32,
+    /// A description in the format of `tcpdump -n`.
+    summary: String,
+}
+
 /// A packet on one line.
 fn line(record: &TapRecord, arguments: &Arguments) -> String {
     let TapRecord { at, length, link_type, bytes } = record;
     let summary = summary(*link_type, bytes, *length);
     if arguments.json {
         let captured = bytes.len();
-        return json!({
-            "time_ns": at, "length": length, "captured": captured, "link_type": link_type, "summary": summary,
-        })
-        .to_string();
+        let packet = TappedPacket { time_ns: *at, length: *length, captured, link_type: *link_type, summary };
+        return json!(packet).to_string();
     }
     let ethernet = EthernetFrame::new_checked(&bytes[..]).ok();
     let addresses = match ethernet.filter(|_| arguments.addresses && LinkType(*link_type) == LinkType::ETHERNET) {

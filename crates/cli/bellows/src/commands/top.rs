@@ -1,7 +1,7 @@
 //! `bellows top`.
 
 mod page;
-mod rows;
+pub mod rows;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;

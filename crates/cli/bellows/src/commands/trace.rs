@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bellows_engine::MAX_TRACED;
 use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd};
-use bellows_inspect::journey::Journeys;
+use bellows_inspect::journey::{Journeys, TraceReport};
 use bellows_inspect::networks::{self, Access};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
@@ -83,8 +83,8 @@ impl Execute for Arguments {
         }
         if self.json {
             let complete = end == TraceEnd::Complete && journeys.are_over();
-            let report = json!({ "name": name, "complete": complete, "packets": journeys.to_json() });
-            terminal::print(&format!("{report:#}\n"))?;
+            let report = TraceReport { name: name.clone(), complete, packets: journeys.traced() };
+            terminal::print(&format!("{:#}\n", json!(report)))?;
         } else {
             terminal::print(&sanitize(&journeys.render()))?;
         }

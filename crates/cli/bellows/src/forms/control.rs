@@ -5,7 +5,7 @@ mod mac_table;
 mod vrf;
 
 use super::Kind::{Any, Decimal, Either, Flag, Integer, List, Object, Text, Word};
-use super::inspected::SHOWN_BREATH;
+use super::inspected::BREATH;
 use super::networks::{CONFIRMED, RELOAD, TRIAL};
 use super::routed::SAVED;
 use super::states::{APP_STATUS, OBJECT_STATUS};
@@ -32,21 +32,21 @@ pub(super) static SECTIONS: &[Section] = &[
         ],
         whole: None,
         parts: &[
-            &PLAIN_REQUEST,
-            &RELOAD_REQUEST,
-            &TRACE_REQUEST,
-            &TAP_REQUEST,
-            &TRIAL_REQUEST,
-            &OBJECT_REQUEST,
-            &PLAIN_REPLY,
-            &STATUS_REPLY,
-            &BREATH_REPLY,
-            &APPS_REPLY,
-            &RELOAD_REPLY,
-            &CONFIRMATION_REPLY,
-            &SAVED_REPLY,
-            &OBJECT_REPLY,
-            &REFUSAL,
+            Object(&PLAIN_REQUEST),
+            Object(&RELOAD_REQUEST),
+            Object(&TRACE_REQUEST),
+            Object(&TAP_REQUEST),
+            Object(&TRIAL_REQUEST),
+            Object(&OBJECT_REQUEST),
+            Object(&PLAIN_REPLY),
+            Object(&STATUS_REPLY),
+            Object(&BREATH_REPLY),
+            Object(&APPS_REPLY),
+            Object(&RELOAD_REPLY),
+            Object(&CONFIRMATION_REPLY),
+            Object(&SAVED_REPLY),
+            Object(&OBJECT_REPLY),
+            Object(&REFUSAL),
         ],
         notes: &[],
     },
@@ -55,7 +55,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &[],
         text: &["Each line is a JSON object: a step of a packet, or in the last line the end."],
         whole: Some(Either(&[Object(&HOP), Object(&TRACE_END)])),
-        parts: &[&HOP, &TRACE_END],
+        parts: &[Object(&HOP), Object(&TRACE_END)],
         notes: &[],
     },
     Section {
@@ -63,7 +63,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &[],
         text: &["Each line is a JSON object: the progress, or in the last line the end."],
         whole: Some(Either(&[Object(&PROGRESS), Object(&TRIAL_END)])),
-        parts: &[&PROGRESS, &TRIAL_END],
+        parts: &[Object(&PROGRESS), Object(&TRIAL_END)],
         notes: &[],
     },
     Section {
@@ -199,33 +199,33 @@ static STATUS_REPLY: Form = Form {
     ],
 };
 
-static BREATH_REPLY: Form = Form {
-    title: "Reply with breaths",
-    includes: &[&SHOWN_BREATH],
-    keys: &[key("reply", Word(&["breath"]), "`breath`")],
-};
+static BREATH_REPLY: Form =
+    Form { title: "Reply with breaths", includes: &[BREATH], keys: &[key("reply", Word(&["breath"]), "`breath`")] };
 
 static APPS_REPLY: Form = Form {
     title: "Reply with states",
     includes: &[],
     keys: &[
         key("reply", Word(&["apps"]), "`apps`"),
-        key("apps", List(&Object(&APP_STATUS)), "the apps that have a status, in the order of the network file"),
-        key("objects", List(&Object(&OBJECT_STATUS)), "the shared objects"),
+        key("apps", List(&APP_STATUS), "the apps that have a status, in the order of the network file"),
+        key("objects", List(&OBJECT_STATUS), "the shared objects"),
     ],
 };
 
 static RELOAD_REPLY: Form =
-    Form { title: "Reply to a reload", includes: &[&RELOAD], keys: &[key("reply", Word(&["reloaded"]), "`reloaded`")] };
+    Form { title: "Reply to a reload", includes: &[RELOAD], keys: &[key("reply", Word(&["reloaded"]), "`reloaded`")] };
 
 static CONFIRMATION_REPLY: Form = Form {
     title: "Reply to a confirmation",
-    includes: &[&CONFIRMED],
+    includes: &[CONFIRMED],
     keys: &[key("reply", Word(&["confirmed"]), "`confirmed`")],
 };
 
-static SAVED_REPLY: Form =
-    Form { title: "Reply with what is saved", includes: &[&SAVED], keys: &[key("reply", Word(&["saved"]), "`saved`")] };
+static SAVED_REPLY: Form = Form {
+    title: "Reply with what is saved",
+    includes: &[Object(&SAVED)],
+    keys: &[key("reply", Word(&["saved"]), "`saved`")],
+};
 
 static OBJECT_REPLY: Form = Form {
     title: "Answer",
@@ -297,6 +297,6 @@ static TRIAL_END: Form = Form {
             "`time` (the time is over), `requested` (the client has ended the stream), or `over` if the network was reloaded \
              or has ended",
         ),
-        key("results", List(&Object(&TRIAL)), "each app that had calls with at least 8 packets in the trial"),
+        key("results", List(&TRIAL), "each app that had calls with at least 8 packets in the trial"),
     ],
 };

@@ -11,7 +11,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["route", "route show", "route list", "route ls"],
         text: &["A route has the keys of `ip -j route`."],
         whole: Some(Object(&SHOWN_ROUTES)),
-        parts: &[&DOMAIN, &ROUTE, &NEXT_HOP, &METRICS, &VIA],
+        parts: &[Object(&DOMAIN), Object(&ROUTE), Object(&NEXT_HOP), Object(&METRICS), Object(&VIA)],
         notes: &[],
     },
     Section {
@@ -19,7 +19,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["route lookup", "route get"],
         text: &[],
         whole: Some(Object(&SHOWN_LOOK_UP)),
-        parts: &[&LOOK_UP, &WAY, &COMPILED],
+        parts: &[Object(&LOOK_UP), Object(&WAY), Object(&COMPILED)],
         notes: &[],
     },
     Section {
@@ -27,7 +27,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["route add", "route append", "route replace", "route del", "route delete"],
         text: &["The change of one route. A change that is not possible prints nothing to standard output."],
         whole: Some(Object(&CHANGED_ROUTE)),
-        parts: &[&CHANGED, &LINE_ERROR],
+        parts: &[Object(&CHANGED), Object(&LINE_ERROR)],
         notes: &[],
     },
     Section {
@@ -46,7 +46,7 @@ pub(super) static SECTIONS: &[Section] = &[
         ],
         text: &["If a line is wrong, nothing is printed to standard output, unless `--force` leaves such lines out."],
         whole: Some(Object(&CHANGED_ROUTES)),
-        parts: &[&COUNTS],
+        parts: &[Object(&COUNTS)],
         notes: &[],
     },
     Section {
@@ -70,7 +70,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["show saved"],
         text: &[],
         whole: Some(Object(&SHOWN_SAVED)),
-        parts: &[&SAVED, &SAVED_ENTRY, &SAVED_KEY],
+        parts: &[Object(&SAVED), Object(&SAVED_ENTRY), Object(&SAVED_KEY)],
         notes: &[],
     },
     Section {
@@ -78,7 +78,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["show neighbours", "neighbour", "neighbour show", "neighbour list", "neighbour ls"],
         text: &["`bellows neighbour show --json` prints the same, of one routing domain."],
         whole: Some(Object(&SHOWN_NEIGHBOURS)),
-        parts: &[&NEIGHBOURS, &NEIGHBOUR],
+        parts: &[Object(&NEIGHBOURS), Object(&NEIGHBOUR)],
         notes: &[],
     },
     Section {
@@ -101,7 +101,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["show fib"],
         text: &[],
         whole: Some(Object(&SHOWN_FIB)),
-        parts: &[&FIB, &FAMILY, &FAMILY_NEXT_HOP, &GROUPS, &ADJACENCIES],
+        parts: &[Object(&FIB), Object(&FAMILY), Object(&FAMILY_NEXT_HOP), Object(&GROUPS), Object(&ADJACENCIES)],
         notes: &[],
     },
     Section {
@@ -111,7 +111,7 @@ pub(super) static SECTIONS: &[Section] = &[
             "No key of a cipher is in it. The [status](#status-of-esp) of an `esp` has the same pairs without `app`.",
         ],
         whole: Some(Object(&SHOWN_ESP)),
-        parts: &[&SHOWN_PAIR, &ESP_PAIR, &ASSOCIATION, &LIMITS],
+        parts: &[Object(&SHOWN_PAIR), Object(&ESP_PAIR), Object(&ASSOCIATION), Object(&LIMITS)],
         notes: &[],
     },
     Section {
@@ -135,7 +135,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["show mac"],
         text: &[],
         whole: Some(Object(&SHOWN_ADDRESSES)),
-        parts: &[&MAC_ADDRESSES, &MAC_ADDRESS],
+        parts: &[Object(&MAC_ADDRESSES), Object(&MAC_ADDRESS)],
         notes: &[],
     },
     Section {
@@ -157,7 +157,7 @@ static DOMAIN: Form = Form {
 
 static SHOWN_ROUTES: Form = Form {
     title: "Shown routes",
-    includes: &[&DOMAIN],
+    includes: &[Object(&DOMAIN)],
     keys: &[
         key("routes", List(&Object(&ROUTE)), "the routes, in the order of families, prefixes and metrics"),
         key(
@@ -237,7 +237,7 @@ static VIA: Form = Form {
 
 static SHOWN_LOOK_UP: Form = Form {
     title: "Shown look-up",
-    includes: &[&DOMAIN, &LOOK_UP],
+    includes: &[Object(&DOMAIN), Object(&LOOK_UP)],
     keys: &[key("from", Object(&LOOK_UP), "the same for the source, if one was given").or_absent()],
 };
 
@@ -295,7 +295,7 @@ static COMPILED: Form = Form {
 
 static CHANGED_ROUTE: Form = Form {
     title: "Changed route",
-    includes: &[&DOMAIN],
+    includes: &[Object(&DOMAIN)],
     keys: &[key("changed", Object(&CHANGED), "what has changed")],
 };
 
@@ -349,15 +349,16 @@ static COUNTS: Form = Form {
 
 static CHANGED_ROUTES: Form = Form {
     title: "Changed routes",
-    includes: &[&DOMAIN, &COUNTS],
+    includes: &[Object(&DOMAIN), Object(&COUNTS)],
     keys: &[key("seconds", Decimal, "how long it took")],
 };
 
-static CHANGED_NEIGHBOURS: Form = Form { title: "Changed neighbours", includes: &[&DOMAIN, &COUNTS], keys: &[] };
+static CHANGED_NEIGHBOURS: Form =
+    Form { title: "Changed neighbours", includes: &[Object(&DOMAIN), Object(&COUNTS)], keys: &[] };
 
 static REPLACED_ROUTES: Form = Form {
     title: "Replaced routes",
-    includes: &[&DOMAIN],
+    includes: &[Object(&DOMAIN)],
     keys: &[
         key("before", Integer, "the number of routes that were replaced"),
         key("after", Integer, "the number of routes in their place"),
@@ -369,7 +370,7 @@ static REPLACED_ROUTES: Form = Form {
 
 static FLUSHED: Form = Form {
     title: "Flushed",
-    includes: &[&DOMAIN],
+    includes: &[Object(&DOMAIN)],
     keys: &[key("deleted", Integer, "the number of routes or neighbours that were removed")],
 };
 
@@ -485,21 +486,24 @@ pub(super) static ADJACENCIES: Form = Form {
 
 static SHOWN_ESP: Form = Form {
     title: "Shown associations",
-    includes: &[&NETWORK],
+    includes: &[NETWORK],
     keys: &[
         key("instructions", Text, "the instructions that the ciphers use"),
         key("pairs", List(&Object(&SHOWN_PAIR)), "the pairs of associations; only those that were named"),
         key(
             "events",
-            List(&Object(&EVENT)),
+            List(&EVENT),
             "what happened to them, the latest last: the events of these apps that the network has kept, or those of the \
              pair that was named",
         ),
     ],
 };
 
-static SHOWN_PAIR: Form =
-    Form { title: "Pair of an app", includes: &[&ESP_PAIR], keys: &[key("app", Text, "the app of type `esp`")] };
+static SHOWN_PAIR: Form = Form {
+    title: "Pair of an app",
+    includes: &[Object(&ESP_PAIR)],
+    keys: &[key("app", Text, "the app of type `esp`")],
+};
 
 pub(super) static ESP_PAIR: Form = Form {
     title: "Pair of associations",
@@ -636,7 +640,7 @@ static CLEARED_ADDRESSES: Form = Form {
 };
 
 static SHOWN_SAVED: Form =
-    Form { title: "What is saved", includes: &[&SAVED], keys: &[key("name", Text, "the network's name")] };
+    Form { title: "What is saved", includes: &[Object(&SAVED)], keys: &[key("name", Text, "the network's name")] };
 
 pub(super) static SAVED: Form = Form {
     title: "Saved changes",

@@ -1,9 +1,9 @@
 //! The forms of the states of apps and shared objects.
 
-use super::Kind::{Flag, Integer, List, Map, Object, Status, Text, Word};
+use super::Kind::{Flag, Integer, List, Map, Object, Text, Word};
 use super::networks::NETWORK;
 use super::routed::{ESP_PAIR, STATE_OF_NEIGHBOUR};
-use super::{Form, Section, key};
+use super::{Form, Kind, Section, key, schema_of};
 
 /// All sections, in the order of the reference.
 pub(super) static SECTIONS: &[Section] = &[
@@ -12,7 +12,17 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["show vhost"],
         text: &[],
         whole: Some(Object(&SHOWN_VHOST)),
-        parts: &[&DEVICE, &VIRTIO, &PEER, &CONFINEMENT, &FAULTS, &GUEST_MEMORY, &NOTIFICATIONS, &RING, &RING_COUNTS],
+        parts: &[
+            Object(&DEVICE),
+            Object(&VIRTIO),
+            Object(&PEER),
+            Object(&CONFINEMENT),
+            Object(&FAULTS),
+            Object(&GUEST_MEMORY),
+            Object(&NOTIFICATIONS),
+            Object(&RING),
+            Object(&RING_COUNTS),
+        ],
         notes: &[
             "A `virtio-user` is a driver and no device. It has no `offered`, `protocol_features`, `memory`, `logging` and \
              `notifications`; its rings are listed while it is connected, and have no `error`, `instance` and `chains`.",
@@ -30,36 +40,36 @@ pub(super) static SECTIONS: &[Section] = &[
         ],
         whole: Some(Object(&SHOWN_STATUS)),
         parts: &[
-            &SHOWN_APP_STATUS,
-            &APP_STATUS,
-            &OBJECT_STATUS,
-            &PORT,
-            &PORT_DETAILS,
-            &PORT_QUEUE,
-            &KERNEL_INTERFACE,
-            &FILTERS,
-            &FILTER,
-            &FILTER_PROGRAM,
-            &ACCESS_LISTS,
-            &ACCESS_LIST,
-            &ACCESS_RULE,
-            &STATE_TABLE,
-            &CONNECTIONS,
-            &MAC_TABLE,
-            &PORT_LIMITED,
-            &RSS,
-            &REASSEMBLE,
-            &ESP,
-            &CONTROL_CHANNEL,
-            &CHANNEL_MESSAGE,
-            &CHANNEL_PEER,
-            &VRF,
-            &VRF_INTERFACE,
-            &DUPLICATE,
-            &BY_FAMILY,
-            &RESOLVER,
-            &RESOLVED,
-            &KERNEL_ROUTES,
+            Object(&SHOWN_APP_STATUS),
+            APP_STATUS,
+            OBJECT_STATUS,
+            Object(&PORT),
+            Object(&PORT_DETAILS),
+            Object(&PORT_QUEUE),
+            Object(&KERNEL_INTERFACE),
+            Object(&FILTERS),
+            Object(&FILTER),
+            Object(&FILTER_PROGRAM),
+            Object(&ACCESS_LISTS),
+            Object(&ACCESS_LIST),
+            Object(&ACCESS_RULE),
+            Object(&STATE_TABLE),
+            Object(&CONNECTIONS),
+            Object(&MAC_TABLE),
+            Object(&PORT_LIMITED),
+            Object(&RSS),
+            Object(&REASSEMBLE),
+            Object(&ESP),
+            Object(&CONTROL_CHANNEL),
+            Object(&CHANNEL_MESSAGE),
+            Object(&CHANNEL_PEER),
+            Object(&VRF),
+            Object(&VRF_INTERFACE),
+            Object(&DUPLICATE),
+            Object(&BY_FAMILY),
+            Object(&RESOLVER),
+            Object(&RESOLVED),
+            Object(&KERNEL_ROUTES),
         ],
         notes: &[],
     },
@@ -102,7 +112,7 @@ pub(super) fn is_own(kind: &str) -> bool {
 
 static SHOWN_VHOST: Form = Form {
     title: "Shown devices",
-    includes: &[&NETWORK],
+    includes: &[NETWORK],
     keys: &[key(
         "devices",
         List(&Object(&DEVICE)),
@@ -112,7 +122,7 @@ static SHOWN_VHOST: Form = Form {
 
 static DEVICE: Form = Form {
     title: "Virtio device or driver",
-    includes: &[&VIRTIO],
+    includes: &[Object(&VIRTIO)],
     keys: &[key("app", Text, "the app's name in the network")],
 };
 
@@ -277,43 +287,23 @@ static RING_COUNTS: Form = Form {
 
 static SHOWN_STATUS: Form = Form {
     title: "Shown statuses",
-    includes: &[&NETWORK],
+    includes: &[NETWORK],
     keys: &[
         key(
             "apps",
             List(&Object(&SHOWN_APP_STATUS)),
             "the apps of a running network that have a status, in the order of its file; only one if an app was named",
         ),
-        key("objects", List(&Object(&OBJECT_STATUS)), "the shared objects of the network"),
+        key("objects", List(&OBJECT_STATUS), "the shared objects of the network"),
     ],
 };
 
 /// What the engine says of an app.
-pub(super) static APP_STATUS: Form = Form {
-    title: "App with a status",
-    includes: &[],
-    keys: &[
-        key("app", Text, "its name"),
-        key("kind", Text, "its type"),
-        key("status", Status, "its status; null if the query panicked").or_null(),
-    ],
-};
-
 /// The same with what the counters say of it.
 static SHOWN_APP_STATUS: Form = Form {
     title: "Shown status of an app",
-    includes: &[&APP_STATUS],
+    includes: &[APP_STATUS],
     keys: &[key("worker", Text, "its worker; null if a reload has just removed it").or_null()],
-};
-
-pub(super) static OBJECT_STATUS: Form = Form {
-    title: "Shared object",
-    includes: &[],
-    keys: &[
-        key("object", Text, "its name"),
-        key("kind", Text, "its type"),
-        key("status", Status, "its status; null if the query panicked").or_null(),
-    ],
 };
 
 static PORT: Form = Form {
@@ -596,7 +586,7 @@ static CHANNEL_MESSAGE: Form = Form {
 
 static CHANNEL_PEER: Form = Form {
     title: "Peer of a control channel",
-    includes: &[&CHANNEL_MESSAGE],
+    includes: &[Object(&CHANNEL_MESSAGE)],
     keys: &[
         key("heard_seconds_ago", Integer, "when the message came"),
         key("dead_after_seconds", Integer, "the time without a further message after which it is dead"),
@@ -705,7 +695,7 @@ mod tests {
     fn the_form_of_a_status_is_that_of_the_type_beside_it() {
         let compared = |kind: &str, status: Value| {
             let shown = json!({ "object": "one", "kind": kind, "status": status });
-            differences(Object(&OBJECT_STATUS), &shown, &mut Found::new())
+            differences(OBJECT_STATUS, &shown, &mut Found::new())
         };
         let lists = json!({ "lists": [{ "name": "", "rules": [] }] });
         assert_eq!(compared("access-list", lists.clone()), Vec::<String>::new());
@@ -715,3 +705,7 @@ mod tests {
         assert_eq!(compared("sink", lists), [".status: no form is that of the status of `sink`"]);
     }
 }
+
+pub(super) const APP_STATUS: Kind = schema_of::<bellows_observe::AppStatus>();
+
+pub(super) const OBJECT_STATUS: Kind = schema_of::<bellows_observe::ObjectStatus>();

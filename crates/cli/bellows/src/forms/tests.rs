@@ -20,7 +20,7 @@ static COMMON: Form = Form { title: "Common", includes: &[], keys: &[Key::new("n
 static PART: Form = Form { title: "Part", includes: &[], keys: &[Key::new("size", Kind::Integer, "its size")] };
 static WHOLE: Form = Form {
     title: "Whole",
-    includes: &[&COMMON],
+    includes: &[Kind::Object(&COMMON)],
     keys: &[
         Key::new("end", Kind::Word(&["done", "stopped"]), "`done` or `stopped`").or_null(),
         Key::new("parts", Kind::List(&Kind::Object(&PART)), "its parts"),
@@ -67,7 +67,7 @@ fn each_difference_is_told_with_its_place() {
 /// The forms that a form links to.
 fn linked(form: &'static Form) -> Vec<&'static Form> {
     let parts = form.keys.iter().filter_map(|key| key.kind.form());
-    parts.chain(form.includes.iter().copied()).collect()
+    parts.chain(form.included()).collect()
 }
 
 #[test]

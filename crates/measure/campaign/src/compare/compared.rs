@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::failures::Failures;
@@ -10,7 +11,8 @@ use super::pairs::{LostPair, Set};
 use crate::campaign::Better;
 
 /// What the pairs of a combination and a score say.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Compared pairs")]
 pub struct Compared {
     /// The levels of the other factors; none for all combinations together.
     pub levels: BTreeMap<String, String>,
@@ -18,11 +20,11 @@ pub struct Compared {
     pub score: String,
     /// Its unit.
     pub unit: String,
-    /// Which scores are better.
+    /// Which scores are better; null if not known.
     pub better: Option<Better>,
-    /// What the pairs say.
+    /// What the pairs say of the new version.
     pub conclusion: Conclusion,
-    /// The difference, if there are two pairs.
+    /// The difference; null with fewer than two pairs.
     pub effect: Option<Effect>,
     /// The number of combinations and scores that are judged together.
     pub combinations: usize,
@@ -34,18 +36,19 @@ pub struct Compared {
     pub disturbed: usize,
     /// The pairs that do not count.
     pub lost: Vec<LostPair>,
-    /// What the undisturbed pairs say alone, if that is something else.
+    /// What the undisturbed pairs say alone; null if that is not something else.
     pub undisturbed: Option<Undisturbed>,
 }
 
 /// What the undisturbed pairs say alone.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Undisturbed pairs")]
 pub struct Undisturbed {
-    /// What they say.
+    /// What they say of the new version.
     pub conclusion: Conclusion,
-    /// The difference, if there are two pairs.
+    /// The difference; null with fewer than two pairs.
     pub effect: Option<Effect>,
-    /// The number of pairs.
+    /// Their number.
     pub pairs: usize,
 }
 

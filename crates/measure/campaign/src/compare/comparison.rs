@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bellows_stats::Bootstrap;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::compared::Compared;
@@ -48,9 +49,10 @@ pub fn parse_margin(text: &str) -> Result<f64, String> {
 }
 
 /// What the pairs of a campaign say of its two versions.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Comparison")]
 pub struct Comparison {
-    /// The campaign's name.
+    /// The name of the campaign.
     pub name: String,
     /// The hash of the campaign.
     pub hash: Hash,
@@ -58,13 +60,13 @@ pub struct Comparison {
     pub old: String,
     /// What the new version is called.
     pub new: String,
-    /// The two versions, if they are builds.
+    /// The old and the new version; null if the campaign has no `[build]`.
     pub versions: Option<[Version; 2]>,
-    /// Whether both have the same contents, so that a difference is one of the machine.
+    /// Whether both have the same contents: an A/A check of the machine.
     pub is_same: bool,
     /// The probability with which all intervals hold together.
     pub confidence: f64,
-    /// The difference, as a share, below which versions count as equal.
+    /// The difference, as a share, below which versions are equal; null without one.
     pub margin: Option<f64>,
     /// The number of runs.
     pub runs: usize,
@@ -74,7 +76,7 @@ pub struct Comparison {
     pub single_runs: usize,
     /// What the pairs of each combination and score say.
     pub results: Vec<Compared>,
-    /// What all combinations of a score say together, if there are several, and all scores.
+    /// What all combinations of a score say together, if there are several, and `all scores`.
     pub whole: Vec<Compared>,
 }
 

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::pairs::Set;
 
 /// How often one version alone has no score. Pairs on two machines do not count.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Failures of one version")]
 pub struct Failures {
-    /// The number of pairs in which the new version alone lacks a score.
+    /// Pairs in which the new version alone has no score.
     pub new_alone: usize,
-    /// The number of pairs in which the old version alone lacks one.
+    /// Pairs in which the old version alone has none.
     pub old_alone: usize,
-    /// The number of pairs with both scores.
+    /// Pairs with both scores.
     pub both: usize,
-    /// The probability of such numbers if both versions fail equally often (exact test of signs, McNemar's), corrected
-    /// for all comparisons.
+    /// The probability of such numbers if both versions fail equally often (McNemar's exact test), corrected for all
+    /// comparisons.
     pub corrected_p: f64,
 }
 

@@ -2,6 +2,7 @@
 
 use bellows_stats::power::{TTest as Kind, smallest_effect};
 use bellows_stats::{Bootstrap, Paired, bootstrap_ratio_of_pairs, holm, paired_in_sets, signed_rank};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::failures::Failures;
@@ -15,7 +16,7 @@ const POWER: f64 = 0.8;
 const NO_SCATTER: f64 = 1e-12;
 
 /// What pairs say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// The new version is better.
@@ -39,7 +40,7 @@ pub enum Conclusion {
 }
 
 /// How differences are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     /// As shares of the old score, from the logarithms of scores: all are above 0.
@@ -49,19 +50,21 @@ pub enum Scale {
 }
 
 /// A difference of two versions: new less old, as a share of the old score or in the unit of the score.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Effect")]
 pub struct Effect {
-    /// Whether it is a share.
+    /// What its numbers are.
     pub scale: Scale,
-    /// The mean of the old scores: the geometric mean if the effect is a share.
+    /// The mean of the old scores; the geometric mean if the effect is a share.
     pub old: f64,
-    /// The mean of the new scores.
+    /// The same of the new scores.
     pub new: f64,
-    /// The difference.
+    /// New less old.
     pub difference: f64,
-    /// Lower end of its interval. The intervals of all comparisons hold together (Bonferroni).
+    /// The lower end of its interval; the intervals of all comparisons hold together.
     pub low: f64,
-    /// Upper end of the interval.
+    /// The upper end; null if it is too large for a number.
+    #[schemars(with = "Option<f64>")]
     pub high: f64,
     /// The confidence of this interval alone.
     pub confidence: f64,
@@ -69,14 +72,15 @@ pub struct Effect {
     pub p: f64,
     /// The same, corrected for all comparisons by Holm's method.
     pub corrected_p: f64,
-    /// The same by the ranks of the differences (Wilcoxon's test), corrected.
+    /// The same by the ranks of the differences (Wilcoxon's test), corrected; null for several combinations together,
+    /// or without scatter.
     pub ranks_p: Option<f64>,
-    /// The ratio of medians less 1, and the ends of its 95 percent bootstrap interval, if the effect is a share and
-    /// there are at most 250,000 pairs in all.
+    /// The ratio of the medians less 1, and the ends of its 95 percent interval; null unless the effect is a share, and
+    /// for several combinations together or too many pairs.
     pub medians: Option<[f64; 3]>,
-    /// The corrected probability of such pairs if the versions differ by the margin or more.
+    /// The corrected probability of such pairs if the versions differ by the margin or more; null without a margin.
     pub equal_p: Option<f64>,
-    /// The difference that would have been found with a probability of 0.8. None if the pairs have no scatter.
+    /// The difference that would have been found with a probability of 0.8; null without scatter.
     pub detectable: Option<f64>,
     /// The standard error of the difference; of its logarithm, if it is a share.
     pub error: f64,

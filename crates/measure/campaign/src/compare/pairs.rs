@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::campaign::{Better, Campaign, Read, ScoreSpec};
@@ -18,12 +19,15 @@ pub(super) struct Pair {
 }
 
 /// A pair that does not count: a score is missing, or its runs were made on different machines.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Lost pair")]
 pub struct LostPair {
-    /// The block.
+    /// Its block.
     pub block: u32,
-    /// The runs without a score, or both runs if their machines differ, each with the reason.
+    /// The reason for each run without a score, by its id; for both if their machines differ.
     pub runs: BTreeMap<String, String>,
+    /// Whether its runs were made on different machines.
+    ///
     /// Whether the two runs were made on different machines: their names or processors differ.
     pub is_of_two_machines: bool,
     /// Whether the old version has its score.

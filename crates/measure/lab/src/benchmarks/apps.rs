@@ -16,6 +16,7 @@ use super::engine::Capture;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};
 use crate::beside::Beside;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
@@ -325,7 +326,30 @@ fn text_after_rows(report: &Report) -> String {
     if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "An app that needs keys has typical ones. The apps of a router have a routing domain, and packets that the apps in \
+         front of them have passed on.",
+    ],
+    every: &["name", "apps", "resident", "schedule", "burst"],
+    rows: &[CaseRow::of(&["app"], "clocks/packet", "from source to sink through an app, minus the same without")
+        .sometimes(&["traffic"])],
+    labels: &[
+        label("name", LabelKind::Text, "the app, and which of its rows"),
+        label("apps", LabelKind::Text, "the app with its keys, as for `appbench`"),
+        label(
+            "resident",
+            LabelKind::Word(&["l1", "l2", "l3", "dram", "own"]),
+            "where packets come from: a cache (`l1`, `l2`, `l3`) or memory (`dram`); `own` for an app that brings its packets \
+             itself",
+        ),
+        label("traffic", LabelKind::Text, "the packets, as for `appbench`, if the row has packets of its own"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[

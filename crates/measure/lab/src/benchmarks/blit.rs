@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
 use crate::processes::Answers;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, lower_quartile, median_or_nan};
@@ -430,7 +431,33 @@ fn text(report: &Report) -> String {
     text
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &["size", "batch", "where", "clocks", "memcpy"],
+    rows: &[
+        CaseRow::of(&["copy"], "ratio", "the time of `memcpy` over that of a blitter: above 1 the blitter is faster"),
+        CaseRow::of(&["deferred"], "ratio", "the same for a blitter that defers all copies to the barrier"),
+    ],
+    labels: &[
+        label(
+            "size",
+            LabelKind::Either(&[LabelKind::Integer, LabelKind::Word(&["imix"])]),
+            "bytes of a copy, or `imix`: 60, 576 and 1,500 bytes as 7 : 4 : 1, in random order",
+        ),
+        label("batch", LabelKind::Integer, "copies between barriers"),
+        label(
+            "where",
+            LabelKind::Word(&["l1", "l2", "l3", "cold"]),
+            "where sources and destinations are: in a cache (`l1`, `l2`, `l3`), or in none (`cold`)",
+        ),
+        label("clocks", LabelKind::Decimal, "clocks of a copy by the blitter"),
+        label("memcpy", LabelKind::Decimal, "clocks of a copy by `memcpy`"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "1", "--size", "60", "--where", "l1", "--batch", "32"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[

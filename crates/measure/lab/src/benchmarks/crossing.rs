@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
 use crate::processes::Answers;
+use crate::cases::{CaseRow, Cases};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
@@ -487,7 +488,29 @@ impl App for Notes {
     }
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "`reference` and `of_reference` are those of a bare ring between the same processors; of wake-ups, of one with an \
+         eventfd on which the receiver sleeps.",
+    ],
+    every: &[],
+    rows: &[
+        CaseRow::of(&["throughput"], "Mpps", "packets from one worker to another"),
+        CaseRow::of(&["latency"], "ns", "the time of a packet from one worker to another"),
+        CaseRow::of(&["wake-up"], "ns", "the time of a packet to a worker that sleeps"),
+        CaseRow::of(
+            &["wake-up-sender"],
+            "clocks/packet",
+            "the sending thread's clocks from the making of such a packet until it goes on: until the sender's next breath, or \
+             until `write(2)` to the eventfd has returned",
+        ),
+    ],
+    labels: &[],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--slice", "5"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[(
         &["--case", "ring"],

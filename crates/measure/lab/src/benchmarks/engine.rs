@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::{Sliced, Turn, sliced};
@@ -703,7 +704,45 @@ impl Capture {
     }
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "`reference` is the work of the apps without an engine, measured in the same turns. Figures in clocks for each packet \
+         have it, and `overhead`.",
+    ],
+    every: &["schedule"],
+    rows: &[
+        CaseRow::of(&["source-sink", "source-tee-sinks"], "clocks/packet", "a packet through these apps")
+            .with(&["size", "burst"]),
+        CaseRow::of(&["chain"], "clocks/packet", "each further app").with(&["apps", "how", "size", "burst"]),
+        CaseRow::of(&["in-flight"], "clocks/packet", "from source to sink with that many packets in flight")
+            .with(&["packets", "size", "burst"]),
+        CaseRow::of(&["pcap-reader"], "Mpps", "a capture in the page cache into the network").with(&["size", "burst"]),
+        CaseRow::of(&["idle"], "ns/breath", "an idle breath").with(&["apps", "links"]),
+        CaseRow::of(
+            &["sampling"],
+            "ratio",
+            "a packet's cost from source to sink with sampled breaths relative to without",
+        )
+        .with(&["size", "burst"]),
+        CaseRow::of(&["timeline"], "ratio", "the same with a timeline relative to without").with(&["size", "burst"]),
+        CaseRow::of(&["timeline-event"], "clocks/event", "writing an event to the timeline").with(&["calls"]),
+    ],
+    labels: &[
+        label("apps", LabelKind::Integer, "apps of the chain, or of the idle network"),
+        label("links", LabelKind::Integer, "links of the idle network"),
+        label(
+            "how",
+            LabelKind::Word(&["forward", "loop"]),
+            "how the apps pass packets on: `forward` (the vector as a whole) or `loop` (over its packets)",
+        ),
+        label("packets", LabelKind::Integer, "packets in flight"),
+        label("calls", LabelKind::Integer, "calls of apps in a breath"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Turn, sliced};
@@ -524,7 +525,41 @@ fn mixed(source: SwitchedSource) -> Network {
     )
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &["schedule", "clocks"],
+    rows: &[
+        CaseRow::of(&["idle-first"], "ratio", "a packet's cost after idle seconds relative to that from the start")
+            .with(&["tees"])
+            .sometimes(&["workers"]),
+        CaseRow::of(&["other-first"], "ratio", "a packet's cost after other packets relative to that from the start")
+            .with(&["tees"])
+            .sometimes(&["workers"]),
+        CaseRow::of(
+            &["mix-change"],
+            "ratio",
+            "a packet's cost after a change of the mix relative to before, beside a network with a constant mix",
+        )
+        .sometimes(&["workers"]),
+        CaseRow::of(
+            &["control"],
+            "ratio",
+            "with `--control`, instead of the others: a packet's cost in a network that has that many more packets in a breath, \
+             which are not counted, relative to a network without them",
+        )
+        .with(&["tees", "more_packets"])
+        .sometimes(&["workers"]),
+    ],
+    labels: &[
+        label("clocks", LabelKind::Decimal, "the cost of a packet without a history"),
+        label("tees", LabelKind::Integer, "length of the chain of tees"),
+        label("more_packets", LabelKind::Integer, "packets in a breath that are not counted"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[

@@ -5,6 +5,7 @@ use clap::Args;
 
 use crate::bench::{Listed, benchmarks};
 use crate::beside::disturb;
+use crate::cases::Cases;
 
 benchmarks! {
     /// The benchmarks of `bellows bench`.
@@ -40,6 +41,8 @@ pub struct BenchmarkEntry {
     pub name: &'static str,
     /// Whether it has its own command instead of a subcommand of `bench`.
     pub is_apart: bool,
+    /// See [`Listed::CASES`].
+    pub cases: Cases,
     /// See [`Listed::QUICK`].
     pub quick: &'static [&'static str],
     /// See [`Listed::REFUSED`].
@@ -52,7 +55,7 @@ pub struct BenchmarkEntry {
 impl BenchmarkEntry {
     const fn of<B: Listed>(name: &'static str, is_apart: bool) -> BenchmarkEntry {
         let command = || B::augment_args(clap::Command::new("bench"));
-        BenchmarkEntry { name, is_apart, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
+        BenchmarkEntry { name, is_apart, cases: B::CASES, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
     }
 
     /// The words of its command, without the program's name.

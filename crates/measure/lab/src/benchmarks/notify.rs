@@ -32,6 +32,7 @@ use serde_json::json;
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
 use crate::processes::Answers;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
 use crate::timing::median_or_nan;
@@ -547,7 +548,42 @@ fn faults(case: NotifyCase) -> Result<[NotifyFigure; 2], String> {
     Ok([untouched, touched])
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &[],
+    rows: &[
+        CaseRow::of(
+            &["write", "poll-write", "direct", "helper"],
+            "clocks/call",
+            "notifying a peer, on the thread that does it; `reference` and `of_reference` are those of `write` in the same \
+             processes",
+        )
+        .with(&["peer"]),
+        CaseRow::of(
+            &["write", "poll-write", "direct", "helper"],
+            "ns",
+            "from the start of the call until the peer runs; absent if nobody waits",
+        )
+        .with(&["peer"]),
+        CaseRow::of(&["fault-4k", "fault-2m"], "clocks/page", "the first store to a page of a peer's memory").with(&["page"]),
+    ],
+    labels: &[
+        label(
+            "peer",
+            LabelKind::Word(&["idle", "poll", "epoll", "read"]),
+            "how the peer sleeps: in `poll`, `epoll` or `read`; `idle` if nobody waits",
+        ),
+        label(
+            "page",
+            LabelKind::Word(&["untouched", "touched"]),
+            "`untouched` (never accessed) or `touched` (accessed by the peer)",
+        ),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] =
         &[(&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper")];

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Text, loaded};
 use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
@@ -411,7 +412,30 @@ fn network(apps: usize, differs: bool, workers: usize) -> String {
     text.finish()
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &["`p99`, `maximum` and `histogram` are over all reloads."],
+    every: &["schedule", "apps", "links"],
+    rows: &[
+        CaseRow::of(&["swap"], "ns", "from the request until the network runs").sometimes(&["workers"]),
+        CaseRow::of(&["pause"], "ns", "the change itself, while no worker runs").sometimes(&["workers"]),
+        CaseRow::of(
+            &["gap"],
+            "ns",
+            "from the start of the last breath before the change to that of the first after it, on the worker for which this \
+             takes longest",
+        )
+        .sometimes(&["workers"]),
+        CaseRow::of(&["parse"], "ns", "from the network file's text to the network").sometimes(&["workers"]),
+    ],
+    labels: &[
+        label("apps", LabelKind::Integer, "apps of the network"),
+        label("links", LabelKind::Integer, "its links"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--apps", "0"], "0 is not in 1..=2000"),

@@ -40,6 +40,7 @@ use serde_json::json;
 use super::engine::Loop;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::cases::{CaseRow, Cases};
 use crate::machine::Machine;
 use crate::networks::{Folder, configured, linked};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
@@ -509,7 +510,19 @@ fn share_of(weight: u32) -> f64 {
     packets[0] as f64 / packets.iter().sum::<u64>().max(1) as f64
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "`reference` and `of_reference` are what two processes with half of the work each carry on the same processors, in \
+         neighbouring slices: of `chain` the mean of both, else their sum.",
+    ],
+    every: &[],
+    rows: &[CaseRow::of(&["chain", "rss", "rss-both", "vhost"], "Mpps", "what two workers carry")],
+    labels: &[],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--apps", "5", "--slice", "20"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "ring"], "no case has `ring` in its name; there are chain, rss, rss-both and vhost"),

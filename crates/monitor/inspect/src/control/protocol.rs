@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bellows_engine::listing::Listing;
 use bellows_engine::{AppStatus, Hop, LinkEnd, ObjectStatus, Reloaded, TrialResult};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::networks::Access;
@@ -230,7 +231,7 @@ pub enum TraceLine {
 }
 
 /// The reason for the end of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceEnd {
     /// All packets have ended.
@@ -266,7 +267,7 @@ pub enum TrialLine {
 }
 
 /// The reason for the end of a trial of look-ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialEnd {
     /// The time is over.
@@ -278,14 +279,17 @@ pub enum TrialEnd {
 }
 
 /// The result of a reload, with warnings.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Reload")]
 pub struct ReloadReport {
     /// The engine's report.
     #[serde(flatten)]
     pub reloaded: Reloaded,
+    /// Sentences.
+    ///
     /// Parts of the request that could not be carried out, in sentences.
     pub warnings: Vec<String>,
-    /// The time after which the former network is put back unless the change is confirmed, in nanoseconds.
+    /// With `--confirm`: the time after which the former network is put back unless this one is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_ns: Option<u64>,
 }

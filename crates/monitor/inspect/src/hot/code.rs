@@ -3,23 +3,25 @@
 use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, Mnemonic, NasmFormatter};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::image::{Function, Image};
 use super::name;
 
 /// An instruction.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Sampled instruction")]
 pub struct CodeLine {
-    /// Its address in the module.
+    /// Its address in the module's file, as `objdump` shows it; for `assembled`, in the process's memory.
     pub address: u64,
     /// Its bytes, in hexadecimal.
     pub bytes: String,
-    /// The instruction in NASM's syntax, with the names of called functions.
+    /// The instruction in NASM syntax; calls have the name of the function.
     pub text: String,
-    /// The number of samples at it.
+    /// Its samples.
     pub samples: u64,
-    /// Its share of the function's samples.
+    /// Their share of the function's samples, from 0 to 1.
     pub share: f64,
 }
 

@@ -18,6 +18,7 @@ use bellows_config::nearest;
 use bellows_engine::listing::Listing;
 use bellows_observe::RuntimeDir;
 use bellows_pmu::{SampleError, Sampler};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::attribution::{Attribution, Owner, StackEvidence, StackSlots};
@@ -58,50 +59,52 @@ struct HotTally {
 }
 
 /// The places where an engine spent its time. `docs/json.md` describes the JSON form.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Hot spots")]
 pub struct Report {
-    /// The network's name.
+    /// The network.
     pub name: String,
     /// Its process.
     pub pid: u32,
-    /// The schedule of its breaths.
+    /// The schedule in use.
     pub schedule: String,
-    /// The duration of sampling.
+    /// Duration of the sampling.
     pub seconds: f64,
-    /// The number of sampled threads.
+    /// Number of sampled threads: one for each worker.
     pub threads: usize,
     /// Samples taken.
     pub samples: u64,
-    /// Lost samples, for which the kernel had no room.
+    /// Samples lost for lack of room.
     pub lost: u64,
-    /// The share of the time that the threads were on a processor.
+    /// The share of the time that the threads were on a processor, from 0 to 1, on average.
     pub running: f64,
-    /// Whether kernel mode could not be sampled.
+    /// Whether kernel mode is excluded for lack of permission.
     pub user_only: bool,
-    /// The requested app.
+    /// The requested app (`--app`); null for all.
     pub app: Option<String>,
-    /// The number of samples that belong to this app; without one, all samples.
+    /// Number of samples of that app; without `--app`, of all samples.
     pub selected: u64,
-    /// The functions with samples, in descending order.
+    /// The functions of these samples, most samples first; a function appears once for each app that it ran for.
     pub functions: Vec<Function>,
 }
 
 /// A function with samples on behalf of the same apps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Hot function")]
 pub struct Function {
-    /// Its short name, or the module's if its name is unknown.
+    /// Its name without modules; the name of the file, or `[kernel]`, if the function is unknown.
     pub function: String,
-    /// Its whole name.
+    /// Its full name; null if unknown.
     pub symbol: Option<String>,
-    /// The file that contains it.
+    /// Its file; `assembled` for the code of the breath, whose functions are its sections.
     pub module: String,
-    /// The app; several if it may be any of them; none for the engine itself.
+    /// The app; several apps of one type if it is unknown which of them; none if it ran for the engine itself.
     pub apps: Vec<String>,
-    /// Samples taken in it.
+    /// Its samples.
     pub samples: u64,
-    /// Its share of the reported samples.
+    /// Their share of `selected`, from 0 to 1.
     pub share: f64,
-    /// The instructions from the first to the last with samples.
+    /// The sampled instructions, in the order of their addresses; none if the code cannot be read.
     pub instructions: Vec<CodeLine>,
 }
 

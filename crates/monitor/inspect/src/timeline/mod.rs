@@ -13,10 +13,11 @@ mod summary;
 use std::sync::Arc;
 
 use bellows_observe::timeline::{Event, Passage, What};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use export::trace;
-pub use report::{Of, RecordedWorker, Report};
+pub use report::{Of, RecordedWorker, ReportJson, Report};
 pub use slowest::{Cause, ComparedCall, Slow, Suspect, Usual, slowest, suspects};
 pub use summary::{SpanRow, rows};
 
@@ -142,15 +143,16 @@ pub enum Incident {
 }
 
 /// A breath that exceeded `breath_limit`. The watchdog found it, so it has no recorded calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Late breath")]
 pub struct Late {
-    /// Its duration, in nanoseconds.
+    /// Its duration.
     pub nanos: u64,
-    /// The app in which the engine was; `None` if in none, or if the watchdog did not see it.
+    /// The app in which the engine was most of the time; null if in none, or if unknown.
     pub app: Option<Arc<str>>,
-    /// The time that the engine's thread was on a processor, in microseconds, if known.
+    /// The time that the engine's thread was on a processor, in microseconds; null if unknown.
     pub on_processor_micros: Option<u32>,
-    /// Whether the process stood still.
+    /// Whether the process was stopped.
     pub standstill: bool,
 }
 

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use bellows_observe::Histogram;
 use bellows_observe::timeline::{Event, Track};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{History, Slow, Span, Suspect, Usual, rows, slowest, suspects};
+use super::{History, SpanRow, Slow, Span, Suspect, Usual, rows, slowest, suspects};
 use crate::networks::State;
+use crate::reports::Subject;
 
 /// The recording of one worker.
 pub struct RecordedWorker {
@@ -38,13 +40,49 @@ pub struct Report {
 }
 
 /// Something of a worker, as JSON.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub struct Of<'a, T> {
-    /// The worker's name.
+    /// The worker.
     pub worker: &'a str,
     /// What it is.
     #[serde(flatten)]
     pub what: T,
+}
+
+/// A report as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Timeline", extend("includes" = ["Network"]))]
+pub struct ReportJson<'a> {
+    #[serde(flatten)]
+    subject: Subject,
+    /// Start of the reported period: nanoseconds since the Unix epoch; null if nothing was recorded.
+    start: Option<u64>,
+    /// Its length; 0 if nothing was recorded.
+    nanos: u64,
+    /// Median duration of the first worker's recorded breaths that moved packets; 0 without any.
+    median_ns: u64,
+    /// The workers.
+    workers: Vec<WorkerMedian<'a>>,
+    /// The period in spans of a second or more, of which the first and the last may be shorter, for one worker after the
+    /// other.
+    spans: Vec<Of<'a, SpanRow>>,
+    /// The slowest breaths, the slowest first.
+    slowest: Vec<Of<'a, Slow>>,
+    /// The causes of breaths that took more than twice the worker's median, the most frequent first.
+    suspects: Vec<Of<'a, Suspect>>,
+    /// With `--all`: all events, for one worker after the other, in the order in which they were written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<Vec<Of<'a, &'a Event>>>,
+}
+
+/// The usual duration of a worker's breaths.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Median of a worker")]
+struct WorkerMedian<'a> {
+    /// The worker.
+    name: &'a str,
+    /// Median duration of its recorded breaths that moved packets; 0 without any.
+    median_ns: u64,
 }
 
 impl RecordedWorker {
@@ -116,28 +154,21 @@ impl Report {
     pub fn json(&self, most: usize, all: bool) -> Value {
         let span = self.span();
         let rows = |worker: &RecordedWorker| span.map_or_else(Vec::new, |span| rows(&worker.history, span));
-        let spans: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect();
         let medians = self.workers.iter();
-        let medians: Vec<Value> =
-            medians.map(|worker| json!({"name": worker.name, "median_ns": worker.usual.busy.breath})).collect();
-        let mut value = json!({
-            "name": self.name,
-            "user": self.user,
-            "state": self.state,
-            "start": span.map(|span| span.start),
-            "nanos": span.map_or(0, Span::nanos),
-            "median_ns": self.workers.first().map(|first| first.usual.busy.breath),
-            "workers": medians,
-            "spans": spans,
-            "slowest": self.slowest(most),
-            "suspects": self.suspects(),
-        });
-        if all {
-            let events = self.workers.iter().flat_map(|worker| worker.all(worker.events.iter().collect()));
-            let events: Vec<Of<'_, &Event>> = events.collect();
-            value["events"] = json!(events);
-        }
-        value
+        let medians = medians.map(|worker| WorkerMedian { name: &worker.name, median_ns: worker.usual.busy.breath });
+        json!(ReportJson {
+            subject: Subject { name: self.name.clone(), user: self.user.clone(), state: self.state },
+            start: span.map(|span| span.start),
+            nanos: span.map_or(0, Span::nanos),
+            median_ns: self.workers.first().map_or(0, |first| first.usual.busy.breath),
+            workers: medians.collect(),
+            spans: self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect(),
+            slowest: self.slowest(most),
+            suspects: self.suspects(),
+            events: all.then(|| {
+                self.workers.iter().flat_map(|worker| worker.all(worker.events.iter().collect())).collect()
+            }),
+        })
     }
 }
 

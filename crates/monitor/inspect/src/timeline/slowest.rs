@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Breath, Call, History};
@@ -106,19 +107,21 @@ impl Usual {
 }
 
 /// A call of a slow breath, compared with the usual.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Call of a slow breath")]
 pub struct ComparedCall {
     /// The app.
     pub app: Arc<str>,
     /// `pull`, `push` or `tick`.
+    #[schemars(extend("enum" = ["pull", "push", "tick"]))]
     pub entry: &'static str,
     /// Its duration.
     pub nanos: u64,
-    /// The number of packets that it took or sent.
+    /// The packets that it took or sent.
     pub packets: u64,
-    /// The median duration of the app's calls, with or without packets; `None` if no other was recorded.
+    /// The median duration of the app's recorded calls; null if there are no others.
     pub usual_ns: Option<u64>,
-    /// The median of their packets.
+    /// The median of their packets; null if there are no others.
     pub usual_packets: Option<u64>,
 }
 
@@ -152,17 +155,19 @@ impl ComparedCall {
 const NOTABLE_RATIO: u64 = 2;
 
 /// The cause of a slow breath.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize)]
+#[schemars(title = "Cause")]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum Cause {
-    /// A call of this app.
+    /// A call of an app.
     App {
-        /// The app's name.
+        /// The app; absent for `between`.
         app: Arc<str>,
-        /// `pull`, `push` or `tick`.
+        /// `pull`, `push` or `tick`; absent for `between`.
+        #[schemars(extend("enum" = ["pull", "push", "tick"]))]
         entry: &'static str,
     },
-    /// The time between the calls. Most likely the system ran something else.
+    /// Time between the calls. Most likely the system ran something else.
     Between,
 }
 
@@ -173,13 +178,14 @@ impl Cause {
 }
 
 /// One of the slowest breaths.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(title = "Slow breath")]
 pub struct Slow {
-    /// Its start, in nanoseconds since the Unix epoch.
+    /// Its start: nanoseconds since the Unix epoch.
     pub start: u64,
     /// Its duration.
     pub nanos: u64,
-    /// Its cause; `None` if it took at most twice the usual time.
+    /// Why it was slow; null if it took no more than twice the median.
     pub cause: Option<Cause>,
     /// The time between its calls.
     pub between_ns: u64,
@@ -220,13 +226,16 @@ pub fn slowest(history: &History, usual: &Usual, most: usize) -> Vec<Slow> {
 }
 
 /// A cause of slow breaths.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Suspect", extend("includes" = ["Cause"]))]
 pub struct Suspect {
     /// The cause.
     #[serde(flatten)]
     pub cause: Cause,
-    /// The number of breaths.
+    /// The number of breaths that it made slow.
     pub breaths: u64,
+    /// Its share of the time of breaths that are not slow, from 0 to 1.
+    ///
     /// Its share of the time of breaths that are not slow: random interruptions from outside hit it in this proportion.
     pub usual_share: f64,
 }

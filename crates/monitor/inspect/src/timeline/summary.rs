@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::slowest::median;
@@ -14,31 +15,34 @@ const MAX_ROWS: u64 = 20;
 const SECONDS: [u64; 9] = [1, 2, 5, 10, 30, 60, 300, 600, 3600];
 
 /// The events of a span of time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Span")]
 pub struct SpanRow {
-    /// Its start, in nanoseconds since the Unix epoch.
+    /// Its start: nanoseconds since the Unix epoch.
     pub start: u64,
     /// Its length.
     pub nanos: u64,
-    /// The number of recorded breaths that began in it.
+    /// The number of recorded breaths.
     pub recorded: u64,
+    /// The estimated number of all breaths.
+    ///
     /// An estimate of all its breaths. Only those chosen at random are extrapolated.
     pub breaths: u64,
-    /// The median duration of breaths that moved packets, of those chosen at random.
+    /// The median duration of those that moved packets; null without any.
     pub median_ns: Option<u64>,
-    /// The longest duration.
+    /// The longest duration; null without breaths.
     pub longest_ns: Option<u64>,
     /// Packets dropped in the recorded breaths.
     pub dropped: u64,
-    /// Sleeps that ended in it.
+    /// Sleeps that ended in the span.
     pub sleeps: u64,
-    /// The time that the engine slept in it.
+    /// The time asleep.
     pub asleep_ns: u64,
-    /// Packets dropped by each reload in it.
+    /// The number of packets that each reload dropped.
     pub reloads: Vec<u32>,
-    /// Apps that panicked in it.
+    /// The apps that panicked.
     pub panics: Vec<Arc<str>>,
-    /// Breaths that ended in it and exceeded `breath_limit`.
+    /// The breaths that ended in the span and took longer than `breath_limit`.
     pub late: Vec<Late>,
 }
 

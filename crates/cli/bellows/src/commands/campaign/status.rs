@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
-use bellows_campaign::{Planned, Status};
+use bellows_campaign::{Planned, QueueStatus, Status};
 use bellows_inspect::text::sanitize;
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use super::queue::{self, OptionalQueue};
@@ -26,6 +28,16 @@ pub struct Arguments {
     json: bool,
 }
 
+/// How far a campaign is, and what its queue has.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Campaign in a queue")]
+pub struct QueuedStatus {
+    /// What `status` prints without `--queue`; null if this machine has no results of the campaign.
+    status: Option<Status>,
+    /// The queue.
+    queue: QueueStatus,
+}
+
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let queue = match self.queue.given() {
@@ -44,16 +56,11 @@ impl Execute for Arguments {
             (Err(_), Some(_)) => None,
             (Err(error), None) => return Err(journal_error(error)),
         };
-        let (queue_text, queue_json) = queue.unzip();
-        let text = match self.json {
-            true => {
-                let mut report = json!(status);
-                if let Some(queue) = queue_json {
-                    report = json!({ "status": report, "queue": queue });
-                }
-                format!("{report:#}\n")
-            }
-            false => status.as_ref().map(text_of).unwrap_or_default() + &queue_text.unwrap_or_default(),
+        let (queue_text, queue) = queue.unzip();
+        let text = match (self.json, queue) {
+            (true, Some(queue)) => format!("{:#}\n", json!(QueuedStatus { status, queue })),
+            (true, None) => format!("{:#}\n", json!(status)),
+            (false, _) => status.as_ref().map(text_of).unwrap_or_default() + &queue_text.unwrap_or_default(),
         };
         terminal::print(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -9,6 +9,8 @@ use bellows_filter::{LinkType, Mistake};
 use bellows_inspect::journey::summary;
 use bellows_inspect::text::sanitize;
 use bellows_sys::FileError;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::command_error::CommandError;
 use crate::filters::Compiler;
@@ -34,10 +36,14 @@ pub struct Count {
 }
 
 /// A packet that matches.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Matching packet")]
 pub struct Listed {
-    /// Its position in the capture, from 1.
+    /// Its number in the capture, from 1.
     pub number: u64,
+    /// Its time: nanoseconds since the Unix epoch.
     pub time_ns: u64,
+    /// A description in tcpdump's format.
     pub summary: String,
 }
 

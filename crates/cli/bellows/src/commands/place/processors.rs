@@ -7,7 +7,8 @@ use bellows_inspect::processors::{Handlers, Machine};
 use bellows_observe::{AppStatus, RuntimeDir};
 use bellows_placement::processors::{Processor, Worker, assign, distance};
 use bellows_sys::cpu;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::command_error::CommandError;
 use crate::terminal;
@@ -24,13 +25,27 @@ pub struct MachinePort {
 }
 
 impl MachinePort {
-    pub fn json(&self) -> Value {
+    pub fn report(&self) -> PortReport<'_> {
         let (processors, source) = match &self.handlers {
-            Ok((processors, source)) => (json!(processors), source),
-            Err(why) => (Value::Null, why),
+            Ok((processors, source)) => (Some(&processors[..]), source),
+            Err(why) => (None, why),
         };
-        json!({"app": self.app, "interface": self.interface, "processors": processors, "source": source})
+        PortReport { app: &self.app, interface: &self.interface, processors, source }
     }
+}
+
+/// The processors of a port as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Processors of a port")]
+pub struct PortReport<'p> {
+    /// The app.
+    app: &'p str,
+    /// Its interface.
+    interface: &'p str,
+    /// Those on which the kernel receives its packets; null if unknown.
+    processors: Option<&'p [usize]>,
+    /// A sentence: how they are known, or why not.
+    source: &'p str,
 }
 
 /// The processors among which to choose, and what decides.

@@ -3,30 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellows_inspect::networks::State;
 use bellows_inspect::placing::{CrossingCost, Load, MIN_GAIN, PlacementPlan};
+use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_sys::cpu;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::processors::MachinePort;
+use super::processors::{MachinePort, PortReport};
 use crate::text::{Align, Table, UNKNOWN, figure, packet_rate, percent, span};
-
-/// The network that is shown.
-#[derive(Debug)]
-pub struct Network {
-    /// Its name.
-    pub name: String,
-    /// Its user.
-    pub user: String,
-    /// Its state.
-    pub state: State,
-}
 
 /// The present placement, and the proposed one.
 #[derive(Debug)]
 pub struct PlacementView {
-    pub network: Network,
+    pub network: Subject,
     pub pid: u32,
     pub seconds: f64,
     pub ticks_per_second: u64,
@@ -43,28 +33,56 @@ fn processor(load: &Load) -> String {
     load.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())
 }
 
+/// A proposal as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Proposal", extend("includes" = ["Network"]))]
+pub struct Proposal<'v> {
+    #[serde(flatten)]
+    network: &'v Subject,
+    /// The measured time.
+    seconds: f64,
+    /// Clocks in a second.
+    ticks_per_second: u64,
+    /// Through the busiest link.
+    packets_per_second: f64,
+    /// The share of breaths without packets, from 0 to 1; null without breaths.
+    idle_breaths: Option<f64>,
+    /// The cost of a packet that crosses from worker to worker.
+    crossing: CrossingCost,
+    /// Apps at interfaces of the kernel.
+    ports: Vec<PortReport<'v>>,
+    /// The present placement.
+    today: &'v PlacementPlan,
+    /// The proposed placement.
+    proposed: &'v PlacementPlan,
+    /// Whether all placements were tried.
+    exact: bool,
+    /// Sentences.
+    warnings: &'v [String],
+    /// With `--write`, the files that were changed; otherwise empty.
+    written: &'v [PathBuf],
+}
+
 impl PlacementView {
-    pub fn json(&self, warnings: &[String], written: &[PathBuf]) -> Value {
-        json!({
-            "name": self.network.name,
-            "user": self.network.user,
-            "state": self.network.state,
-            "seconds": self.seconds,
-            "ticks_per_second": self.ticks_per_second,
-            "packets_per_second": self.packets_per_second,
-            "idle_breaths": self.idle_breaths,
-            "crossing": self.crossing,
-            "ports": self.ports.iter().map(MachinePort::json).collect::<Vec<_>>(),
-            "today": self.today,
-            "proposed": self.proposed,
-            "exact": self.is_exact,
-            "warnings": warnings,
-            "written": written,
-        })
+    pub fn report<'v>(&'v self, warnings: &'v [String], written: &'v [PathBuf]) -> Proposal<'v> {
+        Proposal {
+            network: &self.network,
+            seconds: self.seconds,
+            ticks_per_second: self.ticks_per_second,
+            packets_per_second: self.packets_per_second,
+            idle_breaths: self.idle_breaths,
+            crossing: self.crossing,
+            ports: self.ports.iter().map(MachinePort::report).collect(),
+            today: &self.today,
+            proposed: &self.proposed,
+            exact: self.is_exact,
+            warnings,
+            written,
+        }
     }
 
     pub fn render(&self, warnings: &[String], rich: bool) -> String {
-        let Network { name, .. } = &self.network;
+        let Subject { name, .. } = &self.network;
         let time = span(Duration::from_secs_f64(self.seconds));
         let mut text = format!(
             "{name} (process {}): measured for {time}, {} through the busiest link\n",
@@ -165,28 +183,22 @@ fn summary(name: &str, plan: &PlacementPlan) -> String {
 }
 
 /// An expectation beside what is measured.
-#[derive(Debug)]
+#[derive(Debug, JsonSchema, Serialize)]
+#[schemars(title = "PlacementComparison of placements", extend("includes" = ["Network"]))]
 pub struct PlacementComparison {
-    pub network: Network,
+    #[serde(flatten)]
+    pub network: Subject,
+    /// The measured time.
     pub seconds: f64,
+    /// Through the busiest link.
     pub packets_per_second: f64,
+    /// The placement as it was written.
     pub expected: PlacementPlan,
+    /// The placement as it was measured.
     pub measured: PlacementPlan,
 }
 
 impl PlacementComparison {
-    pub fn json(&self) -> Value {
-        json!({
-            "name": self.network.name,
-            "user": self.network.user,
-            "state": self.network.state,
-            "seconds": self.seconds,
-            "packets_per_second": self.packets_per_second,
-            "expected": self.expected,
-            "measured": self.measured,
-        })
-    }
-
     pub fn render(&self, rich: bool) -> String {
         let mut table = Table::new(&[
             ("WORKER", Align::Left),
@@ -224,6 +236,9 @@ impl PlacementComparison {
 
 #[cfg(test)]
 mod tests {
+    use bellows_inspect::networks::State;
+    use serde_json::json;
+
     use super::*;
 
     fn plan(workers: &[(&str, Option<usize>, f64, &str)], crossing: &[&str]) -> PlacementPlan {
@@ -240,8 +255,8 @@ mod tests {
         plan
     }
 
-    fn network() -> Network {
-        Network { name: "router".to_owned(), user: "ada".to_owned(), state: State::Running }
+    fn network() -> Subject {
+        Subject { name: "router".to_owned(), user: "ada".to_owned(), state: State::Running }
     }
 
     fn view() -> PlacementView {
@@ -291,7 +306,7 @@ warning: it is late
 
     #[test]
     fn a_proposal_with_ports_has_its_form() {
-        let proposal = view().json(&["it is late".to_owned()], &[]);
+        let proposal = json!(view().report(&["it is late".to_owned()], &[]));
         let ports = proposal["ports"].as_array().unwrap();
         let parts = ports.iter().map(|port| ("Processors of a port", port));
         for (title, part) in parts.chain([("Proposal", &proposal)]) {
@@ -322,6 +337,6 @@ warning: it is late
         assert!(text.contains("main        0       300       330   1.10  a\n"), "{text}");
         assert!(text.contains("worker-1    –       240         –      –  b\n"), "{text}");
         assert!(text.ends_with("expected: at most 3.33 Mpps; measured: at most 3.03 Mpps by these clocks, 1.00 Mpps through the busiest link\n"), "{text}");
-        assert_eq!(comparison.json()["expected"]["workers"][1]["cpu"], 1);
+        assert_eq!(json!(comparison)["expected"]["workers"][1]["cpu"], 1);
     }
 }

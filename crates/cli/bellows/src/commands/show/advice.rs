@@ -7,7 +7,8 @@ use bellows_engine::{LookAhead, TrialResult};
 use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TrialEnd, TrialLine};
 use bellows_inspect::text::{foreign_json, sanitize};
 use bellows_observe::RuntimeDir;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::command_error::CommandError;
 use crate::text::{Align, Table, count, figure, percent, plural, span};
@@ -19,6 +20,20 @@ pub struct Advice {
     duration: Duration,
     end: TrialEnd,
     results: Vec<TrialResult>,
+}
+
+/// The result of a trial as JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Advice")]
+pub struct AdviceReport<'a> {
+    /// How long the trial was to take.
+    seconds: f64,
+    /// Why it ended.
+    end: TrialEnd,
+    /// What follows, in sentences.
+    advice: Vec<String>,
+    /// Each app that had calls with at least 8 packets in the trial.
+    apps: &'a [TrialResult],
 }
 
 impl Advice {
@@ -53,13 +68,13 @@ impl Advice {
         }
     }
 
-    pub fn json(&self) -> Value {
-        json!({
-            "seconds": self.duration.as_secs_f64(),
-            "end": self.end,
-            "apps": self.results,
-            "advice": self.sentences(),
-        })
+    pub fn report(&self) -> AdviceReport<'_> {
+        AdviceReport {
+            seconds: self.duration.as_secs_f64(),
+            end: self.end,
+            advice: self.sentences(),
+            apps: &self.results,
+        }
     }
 
     /// The table of apps, and what follows from it.
@@ -183,6 +198,6 @@ mod tests {
         assert!(unknown.contains("not judged") && !unknown.contains("No app"), "{unknown}");
         let none = advice(TrialEnd::Time, Vec::new());
         assert!(none.render(false).contains("No app had a call"));
-        assert_eq!(none.json()["apps"], json!([]));
+        assert!(none.report().apps.is_empty());
     }
 }

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use bellows_config::Registry;
 use bellows_inspect::networks::{self, Sample};
+use bellows_inspect::reports::Subject;
 use bellows_observe::{AppCounts, LinkCounts, RuntimeDir, Snapshot};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,7 +16,7 @@ use crate::terminal;
 use crate::text::{Align, Table, count};
 
 /// The owner of a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Owner {
     Engine,
@@ -22,31 +24,45 @@ enum Owner {
     Link,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Counter")]
 struct Counted {
+    /// What counts it.
     owner: Owner,
-    /// The app's name, or the link as written in the network file; empty for the engine.
+    /// Of the app, or the link as written in the file; empty for the engine.
     name: String,
+    /// The counter's name.
     counter: String,
+    /// Its value.
     value: u64,
+    /// Its meaning; absent if it is unknown to this program.
+    ///
     /// The counter's description, if known: an app of another program may have counters of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
 }
 
+/// A network with its counters.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown counters", extend("includes" = ["Network"]))]
+pub struct ShownCounters {
+    #[serde(flatten)]
+    subject: Subject,
+    /// Every counter, including zeros.
+    counters: Vec<Counted>,
+}
+
 pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, all: bool, json: bool) -> Result<ExitCode, CommandError> {
-    let (name, state) = (runtime_dir.name(), networks::state(&runtime_dir));
-    let mut value = networks::identity(&runtime_dir);
+    let subject = Subject::of(&runtime_dir);
     let mut observer = networks::open(runtime_dir)?;
     let counters = Sample::take(&mut observer).counters;
     let rows = rows(&counters, registry, all || json);
     let text = match json {
         true => {
-            value["counters"] = json!(rows);
-            format!("{value:#}\n")
+            format!("{:#}\n", json!(ShownCounters { subject, counters: rows }))
         }
         false => {
-            say_if_not_running(&name, state, &counters);
+            say_if_not_running(&subject.name, subject.state, &counters);
             render(&rows, terminal::stdout_is_rich())
         }
     };

@@ -9,8 +9,10 @@ use bellows_config::{Entry, Registry};
 use bellows_engine::ObjectStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Change, Sample, State};
+use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,35 +25,61 @@ use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
 const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The traffic in one direction.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "InterfaceTraffic")]
 struct InterfaceTraffic {
+    /// Packets.
     packets: u64,
+    /// Bytes.
     bytes: u64,
-    /// Not known for a network that has crashed.
+    /// Over 0.2 s; null for a crashed network.
     packets_per_second: Option<f64>,
+    /// Over 0.2 s; null for a crashed network.
     bits_per_second: Option<f64>,
 }
 
 /// An app that connects the network to the outside.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "ShownInterface")]
 struct ShownInterface {
+    /// The app's name in the network.
     app: String,
+    /// The app's type.
     kind: String,
-    /// `up`, `failed` (it has panicked), `crashed`, or a state that the app reports, such as `listening`.
+    /// `up`, `failed` (it has panicked), `stopped` (the network's process is stopped) or `crashed` (the network has
+    /// crashed), or the `state` in its status, such as `listening` (`vhost-user`) or `waiting` ([ports at
+    /// interfaces](#status-of-af-xdp-raw-socket-tap-and-unix-socket)).
     state: String,
-    /// Into the network.
+    /// Packets into the network.
     rx: InterfaceTraffic,
-    /// Out of the network.
+    /// Packets from the network.
     tx: InterfaceTraffic,
+    /// Packets dropped in total.
     dropped: u64,
+    /// Packets dropped, by reason.
     drops: BTreeMap<String, u64>,
-    /// The state that the app reports.
+    /// Its status; null if it has none, or if the network does not answer.
+    #[schemars(extend("status_of" = "kind", "nullable" = true))]
     status: Value,
 }
 
+/// A network with its interfaces.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown interfaces", extend("includes" = ["Network"]))]
+pub struct ShownInterfaces {
+    #[serde(flatten)]
+    subject: Subject,
+    /// The interval of rates; null for a crashed network.
+    seconds: Option<f64>,
+    /// The interfaces.
+    interfaces: Vec<ShownInterface>,
+    /// The interfaces of routing domains.
+    routers: Vec<router::RouterInterface>,
+}
+
 pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Result<ExitCode, CommandError> {
-    let (name, state) = (runtime_dir.name(), networks::state(&runtime_dir));
-    let mut value = networks::identity(&runtime_dir);
+    let subject = Subject::of(&runtime_dir);
+    let state = subject.state;
     let (statuses, objects) =
         if state == State::Running { statuses(&runtime_dir) } else { (BTreeMap::new(), Vec::new()) };
     let mut observer = networks::open(runtime_dir)?;
@@ -63,12 +91,10 @@ pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Resu
     let interfaces = interfaces(&change, state, &statuses, registry);
     let routers = router::interfaces(&objects, &change.after.counters);
     let text = if json {
-        value["routers"] = json!(routers);
-        value["seconds"] = json!(state.is_alive().then(|| change.seconds()));
-        value["interfaces"] = json!(interfaces);
-        format!("{value:#}\n")
+        let seconds = state.is_alive().then(|| change.seconds());
+        format!("{:#}\n", json!(ShownInterfaces { subject, seconds, interfaces, routers }))
     } else {
-        say_if_not_running(&name, state, &change.after.counters);
+        say_if_not_running(&subject.name, state, &change.after.counters);
         let rich = terminal::stdout_is_rich();
         render(&interfaces, rich) + &router::render(&routers, rich)
     };

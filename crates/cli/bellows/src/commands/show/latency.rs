@@ -6,9 +6,10 @@ use std::time::Duration;
 use bellows_inspect::baseline::Since;
 use bellows_inspect::histogram::Histogram;
 use bellows_inspect::networks::{self, Change, Sample};
-use bellows_inspect::reports::{self, Subject};
+use bellows_inspect::reports::{Latency, Subject};
 use bellows_inspect::times::{self, PERCENTILES, TIMES};
 use bellows_observe::RuntimeDir;
+use serde_json::json;
 
 use crate::command_error::CommandError;
 use crate::terminal;
@@ -16,15 +17,14 @@ use crate::text::{Align, Table, UNKNOWN, count, nanos, span};
 
 pub fn execute(runtime_dir: RuntimeDir, json: bool) -> Result<ExitCode, CommandError> {
     let name = runtime_dir.name();
-    let subject = Subject { name: name.clone(), user: runtime_dir.user(), state: networks::state(&runtime_dir) };
+    let subject = Subject::of(&runtime_dir);
     let mut observer = networks::open(runtime_dir)?;
     let now = Sample::settled(&mut observer);
     let since = Since::read(observer.runtime_dir(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
     let text = if json {
-        let value = reports::latency(&subject, cleared, &change);
-        format!("{value:#}\n")
+        format!("{:#}\n", json!(Latency::of(&subject, cleared, &change)))
     } else {
         let since = if cleared { "since `bellows clear`" } else { "since the run began" };
         let head = format!("{name}: {} {since}\n\n", span(Duration::from_secs_f64(change.seconds())));

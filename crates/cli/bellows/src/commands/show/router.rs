@@ -2,26 +2,37 @@
 
 use bellows_engine::ObjectStatus;
 use bellows_observe::{AppCounts, LinkCounts, Snapshot};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::text::{Align, Table, UNKNOWN, count};
 
 /// An interface of a routing domain.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Router interface")]
 pub(super) struct RouterInterface {
+    /// The routing domain.
     vrf: String,
+    /// Its name.
     interface: String,
+    /// Its port.
     port: String,
+    /// Its VLANs, the outermost first.
     vlans: Vec<u64>,
+    /// Its Ethernet address.
     mac: String,
+    /// Its MTU.
     mtu: u64,
+    /// Its IP addresses.
     addresses: Vec<String>,
-    /// `up` if links lead from and to its port; else `receives`, `sends` or `unlinked`.
+    /// `up`, or `receives`, `sends` or `unlinked` if its port is not linked both ways.
+    #[schemars(extend("enum" = ["up", "receives", "sends", "unlinked"]))]
     state: &'static str,
-    /// Packets of the port, those of all its VLANs; unknown if the port has no link of its own.
+    /// Packets that its port has received, with all its VLANs; null if not known.
     rx_packets: Option<u64>,
+    /// Packets that its port has sent, with all its VLANs; null if not known.
     tx_packets: Option<u64>,
-    /// Packets that the port's output has dropped.
+    /// Packets that the output of its port has dropped; null if not known.
     tx_dropped: Option<u64>,
 }
 

@@ -10,13 +10,15 @@ use bellows_inspect::accounting::{Accounts, CostRow, MIN_SAMPLED_CALLS};
 use bellows_inspect::baseline::Since;
 use bellows_inspect::compounds::{self, CompoundCost};
 use bellows_inspect::networks::{self, Change, Sample, State};
-use bellows_inspect::reports::{self, Subject};
+use bellows_inspect::reports::{self, Costs, Subject};
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::ShowPart;
-use super::advice::Advice;
+use super::advice::{Advice, AdviceReport};
 use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, plural, scaled, span};
@@ -116,6 +118,17 @@ pub fn execute(runtime_dir: RuntimeDir, options: &RunOptions, json: bool) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
+/// The costs of all apps, perhaps with a trial.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Costs")]
+pub struct ShownCosts<'v> {
+    #[serde(flatten)]
+    costs: Costs<'v>,
+    /// With `--advise`: the result of a trial of look-ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<AdviceReport<'v>>,
+}
+
 /// The figures of an engine.
 struct EngineView {
     name: String,
@@ -145,11 +158,8 @@ impl EngineView {
     fn json(&self, options: &RunOptions) -> Value {
         let EngineView { name, user, state, cleared, change, accounts, .. } = self;
         let subject = Subject { name: name.clone(), user: user.clone(), state: *state };
-        let mut value = reports::costs(&subject, *cleared, change, accounts, &self.rows(options));
-        if let Some(advice) = &self.advice {
-            value["advice"] = advice.json();
-        }
-        value
+        let costs = Costs::of(&subject, *cleared, change, accounts, &self.rows(options));
+        json!(ShownCosts { costs, advice: self.advice.as_ref().map(Advice::report) })
     }
 
     fn render(&self, options: &RunOptions, rich: bool) -> String {
@@ -338,7 +348,6 @@ mod tests {
     use bellows_inspect::testing::{SINK, any_apps, app, second};
     use bellows_observe::AppCounts;
     use proptest::prelude::*;
-    use serde_json::json;
 
     fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> EngineView {
         let change = second(before, after);

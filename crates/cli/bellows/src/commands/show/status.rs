@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use bellows_engine::AppStatus;
-use bellows_inspect::networks;
+use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_observe::{AppEntry, Directory};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub fn execute(named: Option<&str>, word: Option<&str>, json: bool) -> Result<Ex
     let runtime_dir = found.observer.runtime_dir();
     let workers = Workers::of(found.observer.directory());
     let text = if json {
-        let mut value = networks::identity(runtime_dir);
+        let mut value = json!(Subject::of(runtime_dir));
         value["apps"] = found.devices.iter().map(|app| with_worker(app, &workers)).collect();
         value["objects"] = json!(found.objects);
         format!("{value:#}\n")

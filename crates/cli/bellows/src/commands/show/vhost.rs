@@ -8,6 +8,7 @@ use bellows_config::nearest;
 use bellows_engine::{AppStatus, ObjectStatus};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Access};
+use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_observe::{Observer, RuntimeDir};
 use serde::Deserialize;
@@ -46,7 +47,7 @@ pub fn execute(named: Option<&str>, word: Option<&str>, json: bool) -> Result<Ex
     let text = if json {
         let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
         let runtime_dir = found.observer.runtime_dir();
-        let mut value = networks::identity(runtime_dir);
+        let mut value = json!(Subject::of(runtime_dir));
         value["devices"] = json!(devices);
         format!("{value:#}\n")
     } else {

@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 
 use bellows_inspect::accounting::Accounts;
-use bellows_inspect::networks::{self, Change, Hang, Rate, State};
+use bellows_inspect::networks::{self, Change, Hang, Rate, State, WorkerChange};
 use bellows_inspect::text::sanitize;
-use bellows_inspect::times::{self, TIMES};
+use bellows_inspect::times::{self, Percentiles, TIMES};
 use bellows_observe::{AppCounts, LinkCounts};
 use clap::builder::PossibleValuesParser;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -24,31 +25,50 @@ pub struct TopView {
     pub links: Vec<LinkRow>,
     /// Whether the apps have several workers.
     pub has_workers: bool,
-    summary: Value,
+    summary: Summary,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+#[schemars(title = "Rates of an app")]
 pub struct AppRow {
+    /// Its name in the network.
     name: String,
+    /// Its type.
     kind: String,
+    /// Packets received on all inputs.
     in_packets_per_second: Option<f64>,
+    /// Packets sent on all outputs.
     out_packets_per_second: Option<f64>,
+    /// Packets dropped for any reason.
     drops_per_second: Option<f64>,
+    /// Packets dropped since the last `bellows clear`, or the start of the run.
     dropped: u64,
+    /// As in [Cost of an app](#cost-of-an-app).
     clocks_per_packet: Option<f64>,
+    /// As in [Cost of an app](#cost-of-an-app).
     packets_per_call: Option<f64>,
+    /// The share of all clocks spent in apps, from 0 to 1; null without samples.
     share: Option<f64>,
+    /// Its worker.
     worker: String,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+#[schemars(title = "Rates of a link")]
 pub struct LinkRow {
+    /// `app.output`.
     from: String,
+    /// `app.input`.
     to: String,
+    /// Packets sent into it.
     packets_per_second: Option<f64>,
+    /// Bits sent into it.
     bits_per_second: Option<f64>,
+    /// Packets sent into it since the last `bellows clear`, or the start of the run.
     packets: u64,
+    /// Packets sent and not yet received.
     waiting: u64,
+    /// Packets dropped because it was full, in the same time.
     dropped: u64,
 }
 
@@ -197,51 +217,107 @@ impl TopView {
             apps: apps(change, total, rate),
             links: links(change, total, rate),
             has_workers: change.after.counters.workers.len() > 1,
-            summary: summary(name, state, end, change),
+            summary: Summary::of(name, state, end, change),
         }
     }
 
     /// One line of JSON.
     pub fn json(&self, user: &str) -> Value {
-        let mut value = self.summary.clone();
-        value["user"] = json!(user);
-        value["apps"] = json!(self.apps);
-        value["links"] = json!(self.links);
-        value
+        json!(Update { user, summary: &self.summary, apps: &self.apps, links: &self.links })
     }
 }
 
+/// One line of JSON.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Update")]
+pub struct Update<'v> {
+    #[serde(flatten)]
+    summary: &'v Summary,
+    /// Its owner.
+    user: &'v str,
+    /// The apps.
+    apps: &'v [AppRow],
+    /// The links.
+    links: &'v [LinkRow],
+}
+
 /// The network as a whole, for programs.
-fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Value {
-    let counters = &change.after.counters;
-    let busiest = change.busiest_link();
-    let running = end.is_none();
-    let rate = |value: f64| running.then_some(value);
-    let mut value = json!({
-        "name": name,
-        "state": end.map_or_else(|| json!(state), |end| json!(end)),
-        "at": change.after.at,
-        "seconds": change.seconds(),
-        "failed": networks::failed(counters),
-        "hang": Hang::of(&change.after).filter(|_| state == State::Running),
-        "uptime_seconds": change.after.uptime().as_secs_f64(),
-        "packets_per_second": rate(busiest.packets),
-        "bits_per_second": rate(busiest.bits),
-        "asleep": rate(change.asleep()),
-        "workers": if running { json!(change.workers().collect::<Vec<_>>()) } else { Value::Null },
-        "idle_breaths": change.idle_breaths().filter(|_| running),
-        "sleeps_per_second": rate(change.engine("sleeps")),
-        "slow_breaths": counters.engine("slow_breaths"),
-        "standstills": counters.engine("standstills"),
-        "buffers": counters.engine("buffers"),
-        "buffers_in_use": counters.engine("buffers_in_use"),
-        "buffers_lent": counters.engine("buffers_lent"),
-    });
-    for (name, _) in TIMES {
-        let histogram = change.histogram(name);
-        value[name] = json!({ "p50_ns": histogram.quantile(0.5), "p99_ns": histogram.quantile(0.99) });
+#[derive(Default, JsonSchema, Serialize)]
+struct Summary {
+    /// The network's name, as commands accept it.
+    name: String,
+    /// `running` or `stopped`; in the last line `ended` or `crashed`.
+    #[schemars(extend("enum" = ["running", "stopped", "crashed", "ended"]))]
+    state: &'static str,
+    /// Time of the reading: nanoseconds since the Unix epoch.
+    at: u64,
+    /// Time since the previous line, the interval of the rates.
+    seconds: f64,
+    /// Uptime of the network.
+    uptime_seconds: f64,
+    /// Names of the apps that have panicked and are not called any more.
+    failed: Vec<String>,
+    /// Null, unless the engine has been inside apps for 2 seconds.
+    hang: Option<Hang>,
+    /// Through the busiest link.
+    packets_per_second: Option<f64>,
+    /// Through the busiest link.
+    bits_per_second: Option<f64>,
+    /// The share of the time asleep, from 0 to 1.
+    asleep: Option<f64>,
+    /// The share of breaths without packets, from 0 to 1; null without breaths.
+    idle_breaths: Option<f64>,
+    /// The workers.
+    #[schemars(with = "Option<Vec<WorkerChange<'static>>>")]
+    workers: Value,
+    /// Sleeps.
+    sleeps_per_second: Option<f64>,
+    /// As in [Engine](#engine), since the run began.
+    slow_breaths: u64,
+    /// As in [Engine](#engine), since the run began.
+    standstills: u64,
+    /// As in [Engine](#engine).
+    buffers: u64,
+    /// As in [Engine](#engine).
+    buffers_in_use: u64,
+    /// As in [Engine](#engine).
+    buffers_lent: u64,
+    /// The time from a packet's source to its end, within `seconds`.
+    latency: Percentiles,
+    /// The duration of breaths in which packets moved, within `seconds`.
+    breath: Percentiles,
+}
+
+impl Summary {
+    fn of(name: &str, state: State, end: Option<&'static str>, change: &Change) -> Summary {
+        let counters = &change.after.counters;
+        let busiest = change.busiest_link();
+        let running = end.is_none();
+        let rate = |value: f64| running.then_some(value);
+        let [latency, breath] = ["latency", "breath"].map(|name| Percentiles::of(&change.histogram(name)));
+        Summary {
+            name: name.to_owned(),
+            state: end.unwrap_or(state.name()),
+            at: change.after.at,
+            seconds: change.seconds(),
+            uptime_seconds: change.after.uptime().as_secs_f64(),
+            failed: networks::failed(counters),
+            hang: Hang::of(&change.after).filter(|_| state == State::Running),
+            packets_per_second: rate(busiest.packets),
+            bits_per_second: rate(busiest.bits),
+            asleep: rate(change.asleep()),
+            idle_breaths: change.idle_breaths().filter(|_| running),
+            workers: if running { json!(change.workers().collect::<Vec<_>>()) } else { Value::Null },
+            sleeps_per_second: rate(change.engine("sleeps")),
+            slow_breaths: counters.engine("slow_breaths"),
+            standstills: counters.engine("standstills"),
+            buffers: counters.engine("buffers"),
+            buffers_in_use: counters.engine("buffers_in_use"),
+            buffers_lent: counters.engine("buffers_lent"),
+            latency,
+            breath,
+        }
     }
-    value
 }
 
 fn head(name: &str, state: State, end: Option<&str>, problems: &str, change: &Change) -> String {
@@ -345,7 +421,7 @@ pub mod tests {
             apps: (0..apps).map(app).collect(),
             links: (0..apps - 1).map(link).collect(),
             has_workers: false,
-            summary: json!({ "name": "net" }),
+            summary: Summary { name: "net".to_owned(), ..Summary::default() },
         }
     }
 

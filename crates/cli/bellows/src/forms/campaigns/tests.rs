@@ -61,7 +61,7 @@ fn a_version_of_git_and_undisturbed_pairs_have_their_forms() {
 #[cfg(feature = "nats")]
 #[test]
 fn a_queue_has_its_form() {
-    use bellows_queue::{CoordinatorStatus, QueueStatus, WorkerState, WorkerStatus};
+    use bellows_campaign::{CoordinatorStatus, QueueStatus, WorkerState, WorkerStatus};
 
     let coordinator = CoordinatorStatus {
         host: "host".to_owned(),

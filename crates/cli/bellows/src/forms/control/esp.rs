@@ -9,7 +9,7 @@ pub(super) const REQUESTS: Section = Section {
     commands: &[],
     text: &["An app `esp` answers requests for new keys, which are objects with one of these keys:"],
     whole: Some(Object(&REQUEST)),
-    parts: &[&REKEY, &FORGET],
+    parts: &[Object(&REKEY), Object(&FORGET)],
     notes: &["The answers are what [`bellows esp rekey --json`](#bellows-esp-rekey---json) and \
          [`bellows esp forget --json`](#bellows-esp-forget---json) print."],
 };

@@ -13,7 +13,7 @@ pub(super) const REQUESTS: Section = Section {
          objects with one of these keys:",
     ],
     whole: Some(Object(&REQUEST)),
-    parts: &[&PAGE, &SELECTION, &ADDRESSES_ANSWER, &FLUSH_ANSWER],
+    parts: &[Object(&PAGE), Object(&SELECTION), Object(&ADDRESSES_ANSWER), Object(&FLUSH_ANSWER)],
     notes: &[],
 };
 

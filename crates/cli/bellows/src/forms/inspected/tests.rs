@@ -11,7 +11,7 @@ use bellows_observe::timeline::{Event, Passage, Track, What};
 use serde_json::json;
 
 use super::*;
-use crate::forms::{Found, differences, lacking};
+use crate::forms::{Found, differences, lacking, section};
 
 /// A breath of 1 µs every 10 µs, and one of all other events.
 fn events() -> Vec<Event> {
@@ -46,11 +46,12 @@ fn a_timeline_with_all_events_has_its_form() {
     let report = Report::of("name".to_owned(), "user".to_owned(), State::Running, vec![track], None);
     let report = report.json(3, true);
     let mut found = Found::new();
-    assert_eq!(differences(Object(&TIMELINE), &report, &mut found), Vec::<String>::new(), "{report:#}");
-    let forms =
-        [&TIMELINE, &MEDIAN, &SPAN, &LATE_BREATH, &SLOW_BREATH, &CAUSE, &COMPARED_CALL, &SUSPECT, &TIMELINE_EVENT];
-    let all: BTreeSet<_> =
-        forms.iter().flat_map(|form| form.all_keys()).map(|(owner, key)| (owner.title, key.name)).collect();
+    let kind = schema_of::<ReportJson<'static>>();
+    assert_eq!(differences(kind, &report, &mut found), Vec::<String>::new(), "{report:#}");
+    let section = section(&["timeline"]).unwrap();
+    let forms = kind.form().into_iter().chain(section.all_parts().iter().copied());
+    let all: BTreeSet<_> = forms.flat_map(|form| form.all_keys()).map(|(owner, key)| (owner.title, key.name)).collect();
+    assert!(all.contains(&("Suspect", "usual_share")) && all.contains(&("Event of a timeline", "mark")), "{all:?}");
     assert_eq!(all.difference(&found).collect::<Vec<_>>(), Vec::<&(&str, &str)>::new());
     let causes: BTreeSet<&str> =
         report["suspects"].as_array().unwrap().iter().filter_map(|suspect| suspect["what"].as_str()).collect();
@@ -59,7 +60,7 @@ fn a_timeline_with_all_events_has_its_form() {
 
     let nothing = Report::of("name".to_owned(), "user".to_owned(), State::Crashed, vec![Track::default()], None);
     let nothing = nothing.json(3, false);
-    assert_eq!(differences(Object(&TIMELINE), &nothing, &mut found), Vec::<String>::new(), "{nothing:#}");
+    assert_eq!(differences(kind, &nothing, &mut found), Vec::<String>::new(), "{nothing:#}");
     assert_eq!(lacking("Timeline", &nothing), ["it has no `events`"]);
 }
 
@@ -90,8 +91,7 @@ fn a_breath_with_all_that_it_may_have_has_its_form() {
     let app_code = vec![AppCode { app: "app".to_owned(), code }];
     let shown = json!(Listing { app_code, further: vec![breath.clone()], ..breath });
     let parts = [
-        ("Shown breaths", &shown),
-        ("Breath", &shown["further"][0]),
+        ("Breath", &shown),
         ("Call of a breath", &shown["calls"][0]),
         ("Code of an app", &shown["app_code"][0]),
         ("Instruction", &shown["code"][0]),

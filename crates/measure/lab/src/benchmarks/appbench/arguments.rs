@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use super::{AppbenchError, AppbenchOptions, ChainRow, Counters, InPlace, Subject, measure, run};
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, packets, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::BenchError;
 use crate::residence::Resident;
 use crate::traffic::{self, Traffic};
@@ -155,7 +156,62 @@ fn with_keys(app: &str, keys: &str) -> String {
     format!("{app}({inner})")
 }
 
+/// The labels of what is measured where.
+const WHERE: &[&str] = &["against", "network", "resident", "prefetch"];
+
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "Impossible figures are left out: a baseline if the network does not work without the app, clocks if the load is fixed \
+         (`--offered`). `notes` state what a reader must know: a difference that is within noise, the signature of a missing \
+         prefetch and the distance to use, the wiring of the ports, why the processor's counters are unavailable.",
+    ],
+    every: &["app", "schedule", "burst"],
+    rows: &[
+        CaseRow::of(&["clocks"], "clocks/packet", "clocks of the time-stamp counter").with(&["run", "packets"]).sometimes(WHERE),
+        CaseRow::each(
+            "the name of an event: `cycles`, `ref_cycles`, `instructions` and so on; `estimated_cycles` (of the core) where the \
+             processor counts none; with `--counters valgrind` the events of callgrind",
+            "events/packet",
+            "events",
+        )
+        .with(&["run", "packets"])
+        .sometimes(WHERE),
+        CaseRow::of(
+            &["account"],
+            "clocks/packet",
+            "the live accounting of the measured apps, per packet that came to them; with the labels `run` and `recorded`, of the \
+             app of that name",
+        )
+        .sometimes(&["run", "recorded", "against", "network", "resident", "prefetch"]),
+        CaseRow::of(&["gap"], "clocks/packet", "the difference in `clocks`, minus `account`; not with `--against`")
+            .sometimes(&["network", "resident", "prefetch"]),
+        CaseRow::of(&["vector"], "packets/call", "packets per call of the app `recorded`")
+            .with(&["run", "recorded"])
+            .sometimes(WHERE),
+    ],
+    labels: &[
+        label("app", LabelKind::Text, "the apps as on the command line, or the app's name in the network"),
+        label(
+            "run",
+            LabelKind::Word(&["baseline", "with-app", "difference"]),
+            "the network: the `baseline`, that `with-app`, or the `difference`",
+        ),
+        label("packets", LabelKind::Integer, "number of packets measured in all processes"),
+        label("recorded", LabelKind::Text, "name of an app in the network"),
+        label("against", LabelKind::Text, "with `--against`: the apps of the baseline"),
+        label("network", LabelKind::Text, "with `--network`: the file"),
+        label(
+            "resident",
+            LabelKind::Word(&["l1", "l2", "l3", "dram"]),
+            "with `--resident`: packets come from a cache (`l1`, `l2`, `l3`) or from memory (`dram`)",
+        ),
+        label("prefetch", LabelKind::Integer, "with `--prefetch`: the distance in packets"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["tee", "--processes", "1", "--packets", "2000"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&[], "<APP>"),

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::machine::Machine;
 use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
@@ -608,7 +609,28 @@ without time that other programs took. `bare` is the same work in a loop without
 by its 1e8 breaths.
 ";
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "`reference` is the same increments without an engine, to which `overhead` refers; an idle network has neither. `notes` \
+         state the lasting cost of having been idle first, and the schedules that are unavailable on this machine.",
+    ],
+    every: &["schedule", "apps", "busy_after", "work", "breaths"],
+    rows: &[CaseRow::of(&["breath"], "ns/breath", "a breath: the median slice of its turns")],
+    labels: &[
+        label("apps", LabelKind::Integer, "number of pseudo-apps"),
+        label(
+            "busy_after",
+            LabelKind::Either(&[LabelKind::Integer, LabelKind::Word(&["never"])]),
+            "number of idle breaths before the apps become busy, 0 for busy from the start; or `never`",
+        ),
+        label("work", LabelKind::Integer, "increments that a busy app makes in a breath"),
+        label("breaths", LabelKind::Integer, "number of timed breaths"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--schedule", "warp"], "there is no schedule `warp`"),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::workers;
 use side::{EspTask, FIGURES, lay_out};
 
@@ -84,7 +85,32 @@ fn measured(algorithm: Algorithm, length: usize, matches: &[Match]) -> Vec<Measu
     found
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &["bytes", "what"],
+    rows: &[
+        CaseRow::of(&["aes-128-gcm", "aes-256-gcm"], "clocks/packet", "a packet through the app, or the cipher alone")
+            .with(&["instructions"]),
+        CaseRow::of(&["aes-128-gcm", "aes-256-gcm"], "ratio", "the app relative to the cipher alone")
+            .with(&["instructions"]),
+        CaseRow::of(&["chacha20-poly1305"], "clocks/packet", "as of the other ciphers"),
+        CaseRow::of(&["chacha20-poly1305"], "ratio", "as of the other ciphers"),
+    ],
+    labels: &[
+        label("bytes", LabelKind::Integer, "bytes of the packets that are sealed"),
+        label(
+            "what",
+            LabelKind::Word(&["seal", "open", "bare seal", "bare open", "seal to bare", "open to bare"]),
+            "the app (`seal`, `open`), or the cipher alone over as many bytes (`bare seal`, `bare open`); of ratios, \
+             `seal to bare` or `open to bare`",
+        ),
+        label("instructions", LabelKind::Text, "the instructions that AES-GCM uses on this processor"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "aes-128"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are aes-128-gcm")];

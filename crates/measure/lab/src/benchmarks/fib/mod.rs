@@ -19,6 +19,7 @@ use bellows_config::Registry;
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
 use crate::beside::Beside;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
 use crate::report::{BenchError, Report, chosen};
@@ -221,7 +222,75 @@ fn write_table<A: Keys>(prefixes: &Prefixes, next_hops: u32, folder: &Path) -> s
     Ok(())
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &[],
+    rows: &[
+        CaseRow::of(&["ipv4", "ipv6"], "clocks/look-up", "a look-up, in batches of 128")
+            .with(&["next_hops", "keys", "count", "table"]),
+        CaseRow::of(&["ipv4", "ipv6"], "MiB", "the memory of a table").with(&["next_hops", "table"]),
+        CaseRow::of(&["ipv4", "ipv6"], "ratio", "a look-up in another table relative to one in Bellows'")
+            .with(&["next_hops", "keys", "count", "of"]),
+        CaseRow::of(&["changes"], "changes/s", "changes of routes")
+            .with(&["commit", "beside_reader"])
+            .sometimes(&["target", "verdict"]),
+        CaseRow::of(&["changes"], "look-ups/s", "look-ups of a thread while another one changes routes")
+            .with(&["commit", "tables"]),
+        CaseRow::of(
+            &["changes"],
+            "ratio",
+            "the look-ups beside changes of their own tables relative to those beside changes of others",
+        )
+        .with(&["commit", "of", "target", "verdict"]),
+        CaseRow::of(
+            &["replace"],
+            "µs",
+            "how much longer than usual a thread's look-ups take when all routes are replaced, in batches of 128 for each \
+             family",
+        )
+        .with(&["what"])
+        .sometimes(&["target", "verdict"]),
+        CaseRow::of(&["load"], "ms", "from a text to both tables").with(&["what", "target", "verdict"]),
+        CaseRow::of(&["load"], "MiB", "the memory of both tables with all routes").with(&["what", "target", "verdict"]),
+    ],
+    labels: &[
+        label("next_hops", LabelKind::Integer, "next hops of the table"),
+        label(
+            "keys",
+            LabelKind::Word(&["uniform", "by prefix"]),
+            "how the keys are drawn: `uniform` (of IPv6, in 2000::/3) or `by prefix` (a prefix, then an address in it)",
+        ),
+        label("count", LabelKind::Integer, "how many different keys"),
+        label(
+            "table",
+            LabelKind::Word(&["bellows", "plain DIR-24-8", "binary search"]),
+            "`bellows`, or a naive table: `plain DIR-24-8` (IPv4 only) or `binary search`",
+        ),
+        label("commit", LabelKind::Integer, "the changes in each commit"),
+        label("beside_reader", LabelKind::Flag, "whether another thread looks up meanwhile"),
+        label(
+            "tables",
+            LabelKind::Word(&["changing", "unchanged"]),
+            "the tables that the thread looks up are `changing`, or others change and they are `unchanged`",
+        ),
+        label(
+            "what",
+            LabelKind::Word(&[
+                "longest batch",
+                "first batch in new tables",
+                "all batches until the caches are full",
+                "time",
+                "memory",
+            ]),
+            "the `longest batch` next to the swap (16 before it, 16 after it), the `first batch in new tables`, or \
+             `all batches until the caches are full` together; of loading, `time` or `memory`",
+        ),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "1", "--divisor", "50", "--next-hops", "256"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[

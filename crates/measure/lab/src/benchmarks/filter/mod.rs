@@ -20,6 +20,7 @@ mod states;
 use bellows_config::Registry;
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
 use crate::report::{BenchError, Measurement, Report, chosen};
@@ -235,7 +236,67 @@ impl FilterGroup {
     }
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &["The `notes` sum up the verdicts."],
+    every: &[],
+    rows: &[
+        CaseRow::of(
+            &["document", "portrange", "tcp-port", "src-net", "host"],
+            "clocks/packet",
+            "the decision of a filter",
+        )
+        .with(&["filter", "packets", "in_flight"]),
+        CaseRow::of(&["ports", "prefixes"], "clocks/packet", "the decision of a long list, and that of one of its items")
+            .with(&["filter", "packets", "in_flight"]),
+        CaseRow::of(&["ports", "prefixes"], "ratio", "the list relative to the item").with(&[
+            "filter",
+            "packets",
+            "in_flight",
+            "of",
+            "target",
+            "verdict",
+        ]),
+        CaseRow::of(
+            &["history"],
+            "ratio",
+            "the decision of a filter that first met only some packets, relative to that of one that met nothing before",
+        )
+        .with(&["filter", "packets", "in_flight", "first", "clocks", "target", "verdict"]),
+        CaseRow::of(&["states"], "clocks/packet", "what a table of states adds for a packet of an established connection")
+            .with(&["connections", "in_flight"])
+            .sometimes(&["target", "verdict"]),
+        CaseRow::of(&["compile"], "µs", "from the text of a filter to its machine code")
+            .with(&["text", "bytes", "compiled", "target", "verdict"]),
+    ],
+    labels: &[
+        label("filter", LabelKind::Text, "the expression; of a long list, how many items of which kind"),
+        label(
+            "packets",
+            LabelKind::Word(&["matching", "other", "mixed"]),
+            "the packets: `matching`, `other` (none matches) or `mixed`",
+        ),
+        label(
+            "first",
+            LabelKind::Word(&["matching", "other", "foreign"]),
+            "which packets the filter met first: `matching`, `other` or `foreign` (other protocols)",
+        ),
+        label("clocks", LabelKind::Decimal, "the cost of a decision without a history"),
+        label("connections", LabelKind::Integer, "established connections in the table"),
+        label(
+            "text",
+            LabelKind::Word(&["document", "ports", "carried ports", "portranges", "hosts", "alternating", "groups"]),
+            "the text: `document` is that of the case; the others are as long as a text may be, lists of `ports`, of ports \
+             after a single word `port` (`carried ports`), of `portranges`, of `hosts`, of ports and hosts in turn \
+             (`alternating`), and of `groups` in parentheses",
+        ),
+        label("bytes", LabelKind::Integer, "length of the text"),
+        label("compiled", LabelKind::Word(&["first", "again"]), "`first` in a process, or `again`"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are document, portrange"),

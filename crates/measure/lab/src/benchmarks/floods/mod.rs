@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::workers;
 use frames::Flood;
 use side::{FORWARDED, FloodsTask, LOST, MIXED, lay_out};
@@ -78,7 +79,26 @@ fn figures(flood: Flood, matches: &[Match]) -> Vec<Measurement> {
     .collect()
 }
 
+const FLOOD: &str = "the kind of flood: `time4`, `no-route6`, `arp-request` and so on";
+
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &["figure"],
+    rows: &[
+        CaseRow::each(FLOOD, "clocks/packet", "a packet to forward, and a packet of the flood"),
+        CaseRow::each(FLOOD, "ratio", "the second over the first"),
+        CaseRow::each(FLOOD, "share", "the share of packets to forward that were lost"),
+    ],
+    labels: &[label(
+        "figure",
+        LabelKind::Word(&["forwarded", "flood", "ratio", "lost"]),
+        "`forwarded`: a packet to forward without a flood; `flood`: what a packet of the flood adds; `ratio`; `lost`",
+    )],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "arp"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are time4, time6")];

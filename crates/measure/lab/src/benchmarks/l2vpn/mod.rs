@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, named, whole as whole_number};
 use crate::beside::Beside;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
@@ -246,7 +247,41 @@ fn after_idle(schedule: Schedule, matches: &[Match]) -> Option<Measurement> {
     Measurement::compared(L2vpnCase::AfterIdle.name(), "ratio", &ratios, labels(schedule, &clocks))
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &["The `notes` sum up the verdicts."],
+    every: &["schedule", "clocks"],
+    rows: &[
+        CaseRow::of(
+            &["phases"],
+            "ratio",
+            "a packet's cost in a phase after others, relative to a process that had this phase alone",
+        )
+        .with(&["phase"]),
+        CaseRow::of(&["first"], "ratio", "the same in a process's first phase, over all phases"),
+        CaseRow::of(
+            &["after-idle"],
+            "ratio",
+            "a packet's cost after idle seconds relative to that from the start, over all phases",
+        ),
+        CaseRow::of(
+            &["apps"],
+            "ratio",
+            "the cost of the whole relative to the sum of its apps, each measured alone with the packets that it gets in the \
+             whole",
+        )
+        .with(&["phase", "sum", "apps", "target", "verdict"]),
+    ],
+    labels: &[
+        label("phase", LabelKind::Text, "name of the phase"),
+        label("clocks", LabelKind::Decimal, "the cost of a packet without a history; of `apps`, that of the whole"),
+        label("sum", LabelKind::Decimal, "the sum of the apps"),
+        label("apps", LabelKind::Integer, "how many apps"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &[
         "--orders",
         "1",

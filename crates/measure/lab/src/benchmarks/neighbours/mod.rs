@@ -45,6 +45,7 @@ use serde_json::{Value, json};
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, configured, linked};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
@@ -515,7 +516,40 @@ impl BusyFigures {
     }
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &[
+        "what",
+        "page_faults",
+        "median_clocks",
+        "breaths",
+        "processes",
+        "connections",
+        "packets",
+        "lost",
+        "longest_wait",
+    ],
+    rows: &[CaseRow::each(
+        "the name of an attack",
+        "clocks/breath",
+        "p99.9 of a breath during the attack; `reference` is the same with an honest guest in place of the attacker",
+    )],
+    labels: &[
+        label("what", LabelKind::Text, "a description of the attack"),
+        label("page_faults", LabelKind::Integer, "page faults of the engine's thread"),
+        label("median_clocks", LabelKind::Decimal, "the median of a breath; null if it is unknown").or_null(),
+        label("breaths", LabelKind::Integer, "breaths during the attack"),
+        label("processes", LabelKind::Integer, "processes in which breaths with the attack and without were measured"),
+        label("connections", LabelKind::Integer, "connections of the attacker"),
+        label("packets", LabelKind::Integer, "packets that the honest guest sent"),
+        label("lost", LabelKind::Integer, "how many of these were lost"),
+        label("longest_wait", LabelKind::Integer, "the breaths that one of these waited at most"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),

@@ -32,6 +32,7 @@ use serde_json::{Value, json};
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
 use crate::workers;
@@ -340,7 +341,52 @@ fn measurements(group: &Group, matches: &[Match]) -> Vec<Measurement> {
     found
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &["node", "without"],
+    rows: &[
+        CaseRow::of(&["nodes"], "clocks/packet", "a node of a router, or the sum of all")
+            .with(&["routes", "in_flight"])
+            .sometimes(&["ahead"]),
+        CaseRow::of(&["nodes"], "ratio", "the same relative to the router as it is")
+            .with(&["routes", "in_flight"])
+            .sometimes(&["ahead"]),
+        CaseRow::of(&["load"], "clocks/packet", "a node, or the sum of all, at a fixed load")
+            .with(&["routes", "in_flight"])
+            .sometimes(&["ahead"]),
+        CaseRow::of(&["load"], "ratio", "the same relative to the router as it is")
+            .with(&["routes", "in_flight"])
+            .sometimes(&["ahead"]),
+        CaseRow::of(&["load"], "packets/call", "packets of a call")
+            .with(&["routes", "in_flight"])
+            .sometimes(&["ahead"]),
+        CaseRow::of(&["load"], "missed share", "the share of packets that the router did not take in time")
+            .with(&["routes", "in_flight"])
+            .sometimes(&["ahead"]),
+        CaseRow::of(&["hot"], "share of samples", "the share of the nodes' samples that the first node has")
+            .with(&["routes", "in_flight"]),
+        CaseRow::of(&["hot"], "share at the first use", "the share of these at its first use of packet data")
+            .with(&["routes", "in_flight"]),
+        CaseRow::of(&["hot"], "share at one instruction", "the share of these at its hottest instruction")
+            .with(&["routes", "in_flight"]),
+        CaseRow::of(&["verdict"], "share of runs", "the share of runs in which a trial of look-ahead accused the node")
+            .with(&["routes", "in_flight"]),
+        CaseRow::of(&["live"], "share of runs", "the same of an app of a network"),
+    ],
+    labels: &[
+        label(
+            "node",
+            LabelKind::Text,
+            "the node, or app of the network; `sum` for all nodes together, `all` for the router as a whole",
+        ),
+        label("without", LabelKind::Text, "the node or app that does not look ahead, `none` or `all`"),
+        label("ahead", LabelKind::Integer, "the distance of all nodes, if it is not their own"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &[
         "--case",
         "nodes",

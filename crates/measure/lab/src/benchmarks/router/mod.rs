@@ -18,6 +18,7 @@ use super::fib::routes::Prefixes;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::workers;
 use side::{FLOOR, NAIVE, NODES, RouterTask, SUM, lay_out};
 use traffic::{Family, Traffic};
@@ -176,7 +177,54 @@ fn other_input(case: RouterCase, traffic: Traffic, matches: &[Match]) -> Vec<Mea
     Measurement::of(case.name(), "ratio", &ratios, labels(traffic, NODES[INPUT])).into_iter().collect()
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &["node", "routes", "in_flight"],
+    rows: &[
+        CaseRow::of(
+            &["ip4", "ip6", "internet4", "internet6"],
+            "clocks/packet",
+            "a node of a router, or the sum of nodes",
+        ),
+        CaseRow::of(
+            &["ip4", "ip6", "internet4", "internet6"],
+            "ratio",
+            "with `--floor`: the sum relative to the floor or the naive loop",
+        ),
+        CaseRow::of(
+            &["checksum"],
+            "ratio",
+            "the input node that trusts the checksums of headers over that which verifies them",
+        ),
+        CaseRow::of(
+            &["look-ahead"],
+            "ratio",
+            "the input node without prefetching over that with it, for packets that come from memory",
+        ),
+    ],
+    labels: &[label(
+        "node",
+        LabelKind::Word(&[
+            "ethernet-input",
+            "input",
+            "lookup",
+            "rewrite",
+            "output",
+            "sum",
+            "floor",
+            "naive",
+            "sum to floor",
+            "sum to naive",
+        ]),
+        "`ethernet-input`, `input`, `lookup`, `rewrite`, `output`, or the `sum` of all but the first one; with `--floor` also \
+         `floor` (a prefetched read of each header line and one table load for each key), `naive` (a router in one loop), and \
+         the ratios `sum to floor` and `sum to naive`",
+    )],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "look-ahead"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),

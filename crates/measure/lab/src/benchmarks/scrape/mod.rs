@@ -41,6 +41,7 @@ use serde_json::{Value, json};
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, Text};
 use crate::processes::{Answers, take_turns_by};
 use crate::report::{BenchError, Measurement, Report, chosen};
@@ -279,7 +280,30 @@ fn text(report: &Report) -> String {
     report.heading() + &head + &rows + "\n" + &report.sentences()
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[
+        "The figure is the geometric mean over all processes, with its interval by Student's t. The verdict is `holds` if the \
+         interval holds 1 and half of its width is at most 0.01, `fails` if it does not hold 1, else `undecided`.",
+    ],
+    every: &["apps", "period_seconds", "without", "with", "scrapes", "scrape_ms", "of", "target", "verdict"],
+    rows: &[CaseRow::of(
+        &["small", "chain"],
+        "ratio",
+        "packets per second with scrapes relative to those without, in this network",
+    )],
+    labels: &[
+        label("apps", LabelKind::Integer, "apps of the network"),
+        label("period_seconds", LabelKind::Decimal, "the time between two scrapes"),
+        label("without", LabelKind::Decimal, "million packets per second without scrapes"),
+        label("with", LabelKind::Decimal, "the same with scrapes"),
+        label("scrapes", LabelKind::Integer, "how many scrapes there were"),
+        label("scrape_ms", LabelKind::Decimal, "the median time of one, in milliseconds"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--seconds", "1", "--period", "100ms", "--case", "small"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{lower_quartile, median_or_nan};
@@ -813,7 +814,70 @@ impl Bench {
     }
 }
 
+/// What its figures are.
+const CASES: Cases = Cases {
+    text: &[],
+    every: &[
+        "packed",
+        "mergeable",
+        "in-order",
+        "event-idx",
+        "indirect",
+        "offloads",
+        "header",
+        "chain",
+        "size",
+        "copies",
+        "batch",
+    ],
+    rows: &[
+        CaseRow::of(
+            &["rx"],
+            "clocks/packet",
+            "cost of a device's ring per packet to the driver, including freeing the packet",
+        )
+        .with(&["free"]),
+        CaseRow::of(&["tx"], "clocks/packet", "cost of a device's ring per packet from the driver").with(&["free"]),
+        CaseRow::of(
+            &["other-sizes"],
+            "ratio",
+            "the cost for one ring after other packets relative to before, beside a ring without them",
+        )
+        .with(&["direction"]),
+        CaseRow::of(
+            &["other-chains"],
+            "ratio",
+            "the cost for one ring after other chains relative to before, beside a ring without them",
+        )
+        .with(&["direction"]),
+    ],
+    labels: &[
+        label("packed", LabelKind::Flag, "whether the ring is packed"),
+        label("mergeable", LabelKind::Flag, "whether buffers are mergeable"),
+        label("in-order", LabelKind::Flag, "whether the device uses buffers in order"),
+        label("event-idx", LabelKind::Flag, "whether notifications are suppressed by index"),
+        label("indirect", LabelKind::Flag, "whether indirect tables are negotiated"),
+        label("offloads", LabelKind::Flag, "whether checksum offloads are negotiated"),
+        label("header", LabelKind::Integer, "bytes of the header of a packet: 10 or 12"),
+        label(
+            "chain",
+            LabelKind::Word(&["single", "chained", "indirect"]),
+            "the descriptors of a packet: a `single` one; one for the header and one for the data (`chained`); these in an \
+             `indirect` table",
+        ),
+        label(
+            "copies",
+            LabelKind::Word(&["blitter", "memcpy", "none"]),
+            "how the ring copies: by a `blitter`, by `memcpy`, or not at all (`none`)",
+        ),
+        label("batch", LabelKind::Integer, "packets of a batch"),
+        label("free", LabelKind::Decimal, "clocks to free a packet"),
+        label("direction", LabelKind::Word(&["rx", "tx"]), "to the driver (`rx`) or from it (`tx`)"),
+    ],
+};
+
 impl Listed for Arguments {
+    const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &[
         "--processes",
         "1",

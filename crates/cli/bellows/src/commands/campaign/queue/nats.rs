@@ -3,12 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bellows_campaign::{Journal, Loaded, Observer, Stop, Summary, load};
-use bellows_queue::{
-    CoordinatorOptions, QueueError, QueueName, QueueStatus, Server, ServerLink, WorkerOptions, WorkerState,
-    WorkerStatus, fetch,
-};
-use serde_json::{Value, json};
+use bellows_campaign::{Journal, Loaded, Observer, QueueStatus, Stop, Summary, WorkerState, WorkerStatus, load};
+use bellows_queue::{CoordinatorOptions, QueueError, QueueName, Server, ServerLink, WorkerOptions, fetch};
 
 use super::{Access, Coordination, QueueOptions, Work};
 use crate::command_error::CommandError;
@@ -62,11 +58,11 @@ pub fn work(
     Ok((format!("{} runs of {} whole blocks{end}\n", count(done.runs), count(done.blocks)), done.interrupted))
 }
 
-/// What the queue has and what its workers do, as text and as JSON.
-pub fn status(options: &QueueOptions, campaign: &str) -> Result<(String, Value), CommandError> {
+/// What the queue has and what its workers do, also as text.
+pub fn status(options: &QueueOptions, campaign: &str) -> Result<(String, QueueStatus), CommandError> {
     let (link, name) = connect(options, campaign, "status")?;
-    let status = QueueStatus::read(&link, &name).map_err(queue_error)?;
-    Ok((text_of(&status), json!(status)))
+    let status = bellows_queue::status(&link, &name).map_err(queue_error)?;
+    Ok((text_of(&status), status))
 }
 
 /// Removes the queue, and says what was in it.

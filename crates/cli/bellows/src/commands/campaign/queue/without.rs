@@ -1,7 +1,6 @@
 //! What a build without the feature `nats` says.
 
-use bellows_campaign::{Journal, Loaded, Observer, Stop, Summary};
-use serde_json::Value;
+use bellows_campaign::{Journal, Loaded, Observer, QueueStatus, Stop, Summary};
 
 use super::{Coordination, QueueOptions, Work};
 use crate::command_error::CommandError;
@@ -30,7 +29,7 @@ pub fn work(_: &QueueOptions, _: &Work<'_>, _: &Stop, _: &mut dyn Observer) -> R
     lacks()
 }
 
-pub fn status(_: &QueueOptions, _: &str) -> Result<(String, Value), CommandError> {
+pub fn status(_: &QueueOptions, _: &str) -> Result<(String, QueueStatus), CommandError> {
     lacks()
 }
 
