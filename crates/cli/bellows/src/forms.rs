@@ -4,17 +4,21 @@
 //! another type and a word that the row does not explain are errors. Whether a value may really be null, or a key absent,
 //! is not checked.
 
+#[cfg(feature = "measure")]
 mod campaigns;
+#[cfg(feature = "measure")]
 mod cases;
 mod control;
 mod described;
 mod inspected;
+#[cfg(feature = "measure")]
 mod measured;
 mod networks;
 mod routed;
 mod states;
-#[cfg(test)]
+#[cfg(all(test, feature = "measure"))]
 mod tests;
+#[cfg(feature = "http")]
 mod web;
 
 use std::collections::BTreeSet;
@@ -24,6 +28,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+#[cfg(feature = "measure")]
 pub use cases::{FoundCases, case_differences, unmet_cases};
 use described::{Described, schema_of};
 
@@ -41,23 +46,29 @@ pub enum Chapter {
     /// The control socket: requests, replies and streams.
     Control,
     /// What the servers of the live page and of metrics answer.
+    #[cfg(feature = "http")]
     Web,
     /// Reports of benchmarks, and their cases.
+    #[cfg(feature = "measure")]
     Measured,
     /// Reports of campaigns.
+    #[cfg(feature = "measure")]
     Campaigns,
 }
 
 impl Chapter {
     /// All of them.
-    pub const ALL: [Chapter; 8] = [
+    pub const ALL: &[Chapter] = &[
         Chapter::Networks,
         Chapter::Inspected,
         Chapter::States,
         Chapter::Routed,
         Chapter::Control,
+        #[cfg(feature = "http")]
         Chapter::Web,
+        #[cfg(feature = "measure")]
         Chapter::Measured,
+        #[cfg(feature = "measure")]
         Chapter::Campaigns,
     ];
 
@@ -69,8 +80,11 @@ impl Chapter {
             Chapter::States => "The states of apps and shared objects",
             Chapter::Routed => "Routes, neighbours, ESP and MAC addresses",
             Chapter::Control => "Requests to a running network",
+            #[cfg(feature = "http")]
             Chapter::Web => "The live page",
+            #[cfg(feature = "measure")]
             Chapter::Measured => "Benchmarks",
+            #[cfg(feature = "measure")]
             Chapter::Campaigns => "Campaigns",
         }
     }
@@ -83,8 +97,11 @@ impl Chapter {
             Chapter::States => states::SECTIONS,
             Chapter::Routed => routed::SECTIONS,
             Chapter::Control => control::SECTIONS,
+            #[cfg(feature = "http")]
             Chapter::Web => web::SECTIONS,
+            #[cfg(feature = "measure")]
             Chapter::Measured => measured::SECTIONS,
+            #[cfg(feature = "measure")]
             Chapter::Campaigns => campaigns::SECTIONS,
         }
     }
@@ -468,16 +485,19 @@ pub fn markdown() -> String {
     let mut page = "## Contents\n\n".to_owned();
     for chapter in Chapter::ALL {
         let link = |section: &Section| format!("[{}](#{})", section.heading, anchor(section.heading));
-        let mut links: Vec<String> = chapter.sections().iter().map(link).collect();
-        if chapter == Chapter::Measured {
-            links.push(format!("[{}](#{})", cases::HEADING, anchor(cases::HEADING)));
-        }
+        let links = chapter.sections().iter().map(link);
+        #[cfg(feature = "measure")]
+        let links = links.chain(
+            (*chapter == Chapter::Measured).then(|| format!("[{}](#{})", cases::HEADING, anchor(cases::HEADING))),
+        );
+        let links: Vec<String> = links.collect();
         page += &paragraph(&format!("{}: {}.", chapter.title(), links.join(", ")));
     }
     for chapter in Chapter::ALL {
         let _ = write!(page, "## {}\n\n", chapter.title());
         chapter.sections().iter().for_each(|section| print(&mut page, section));
-        if chapter == Chapter::Measured {
+        #[cfg(feature = "measure")]
+        if *chapter == Chapter::Measured {
             page += &cases::markdown();
         }
     }
@@ -543,12 +563,12 @@ fn paragraph(text: &str) -> String {
 
 /// All sections, in the order of the reference.
 fn sections() -> impl Iterator<Item = &'static Section> {
-    Chapter::ALL.into_iter().flat_map(|chapter| chapter.sections())
+    Chapter::ALL.iter().flat_map(|chapter| chapter.sections())
 }
 
 /// All forms, each once.
 pub fn all_forms() -> Vec<&'static Form> {
-    Chapter::ALL.into_iter().flat_map(Chapter::forms).collect()
+    Chapter::ALL.iter().flat_map(|chapter| chapter.forms()).collect()
 }
 
 /// The section about what a command prints with `--json`: the one that asks for most of its words.

@@ -33,8 +33,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `usage`, `cli` | the command line, and the errors for invalid ones |
-//! | `commands` | one thin file for each subcommand |
 //! | `forms` | the keys of the JSON that commands print, with their types and meanings |
+//! | `commands` | one thin file for each subcommand |
 //! | `complete` | shell completion: networks, apps, links, parts |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
 //! | `subcommand` | the shared part of all subcommands |
@@ -155,7 +155,7 @@ impl Command {
         }
         // A write beyond `ulimit -f` becomes an error like a full disk. The default would end the process.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-        let program = Program { definition, registry: Arc::new(self.registry) };
+        let program = Program { definition, registry: Arc::new(self.registry), reference: forms::markdown };
         let code = match cli.command.execute(&program) {
             Ok(code) => code,
             Err(failure) => {

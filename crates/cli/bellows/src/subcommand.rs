@@ -13,6 +13,8 @@ pub struct Program {
     pub definition: clap::Command,
     /// Its catalogue of apps.
     pub registry: Arc<Registry>,
+    /// The reference of the JSON that its subcommands print, in Markdown.
+    pub reference: fn() -> String,
 }
 
 /// The arguments of a subcommand, which can execute themselves.

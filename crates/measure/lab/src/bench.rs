@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
-use crate::processes::{Answers, take_turns_with};
 use crate::cases::Cases;
+use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Report};
 use crate::turns::{MatchSession, Series};
 use crate::workers::ProcessError;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Message, StatusCode};
 use bellows_campaign::{
-    CampaignProgress, ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, RunId, Stop, WorkerState, parse,
+    CampaignProgress, ExecuteError, Executor, Hash, Loaded, LocalExecutor, Observer, Plan, RunId, Stop, WorkerState,
+    parse,
 };
 use bellows_sys::clock::unix_ns;
 use serde_json::json;

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_events::{
-    Content, ContentFile, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Level, Item, Missing, Writer,
+    Content, ContentFile, Crashed, Draft, Effect, Event, EventInfo, EventsMissing, Follower, Item, Level, Missing,
+    Writer,
 };
 use bellows_observe::{EventFiles, EventStamp, Observer, RuntimeDir};
 use bellows_sys::text::{cut, one_line};

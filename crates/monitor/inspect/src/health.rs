@@ -72,6 +72,19 @@ pub struct Checkup {
     pub confirmation: Option<Confirmation>,
 }
 
+/// The health of one of several networks.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Probed network", extend("includes" = ["Health"]))]
+pub struct NetworkHealth {
+    /// Its name, as commands accept it.
+    pub name: String,
+    /// Its owner.
+    pub user: String,
+    /// Its health, and why it is no better.
+    #[serde(flatten)]
+    pub checkup: Checkup,
+}
+
 /// The health of the network in a folder, now. Opens its counters; use [`checkup`] where they are open already.
 pub fn health(runtime_dir: &RuntimeDir) -> Checkup {
     let sample = Observer::open(runtime_dir.for_reading()).ok().map(|mut observer| Sample::take(&mut observer));

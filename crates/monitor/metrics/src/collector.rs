@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use bellows_inspect::foreign::Allowance;
-use bellows_inspect::health::Health;
+use bellows_inspect::health::{Health, NetworkHealth};
 use bellows_observe::layout::account;
 use bellows_observe::{CounterCells, Directory, Histogram, Liveness, RuntimeDir, engine_count, sampled_events};
 
@@ -15,7 +15,7 @@ use crate::declared::{
 use crate::exposition::{Exposition, label};
 use crate::family::MetricFamily;
 use crate::format::Format;
-use crate::health::{MachineHealth, NetworkHealth};
+use crate::health::MachineHealth;
 use crate::network::{AppLabels, Counted, Network, TXDROP, Watched, cut_text, joined};
 
 /// The program that reads the counters.

@@ -1,24 +1,11 @@
 //! Whether the networks of a machine run as they should, together.
 
-use bellows_inspect::health::{Checkup, Findings, Health};
+use bellows_inspect::health::{Findings, Health, NetworkHealth};
 use bellows_inspect::networks::Hang;
 use bellows_observe::{CounterCells, Imbalance, Reading, Totals};
 use bellows_sys::clock;
 use schemars::JsonSchema;
 use serde::Serialize;
-
-/// The health of one of several networks.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-#[schemars(title = "Probed network", extend("includes" = ["Health"]))]
-pub struct NetworkHealth {
-    /// Its name, as commands accept it.
-    pub name: String,
-    /// Its owner.
-    pub user: String,
-    /// Its health, and why it is no better.
-    #[serde(flatten)]
-    pub checkup: Checkup,
-}
 
 /// The health of several networks: the worst of them.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]

@@ -34,4 +34,4 @@ pub mod reference;
 
 pub use collector::{Build, Collector};
 pub use format::Format;
-pub use health::{MachineHealth, NetworkHealth};
+pub use health::MachineHealth;

@@ -5,10 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_inspect::events::keep_crash;
-use bellows_inspect::health::{Checkup, Health, checkup, health};
+use bellows_inspect::health::{Checkup, Health, NetworkHealth, checkup, health};
 use bellows_inspect::networks::{self, Access, Change, Hang, Obstacle, Sample, State, failed};
 use bellows_inspect::text::sanitize;
-use bellows_metrics::NetworkHealth;
 use bellows_observe::{Observer, RuntimeDir};
 use clap::Args;
 use schemars::JsonSchema;

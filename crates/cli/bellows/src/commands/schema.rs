@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::command_error::CommandError;
-use crate::forms;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -37,7 +36,7 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         if self.reports {
-            terminal::print(&forms::markdown())?;
+            terminal::print(&(program.reference)())?;
             return Ok(ExitCode::SUCCESS);
         }
         let registry = &program.registry;

@@ -1,9 +1,9 @@
 //! What campaigns report.
 
-#[cfg(all(test, feature = "measure"))]
+#[cfg(test)]
 mod tests;
 
-use bellows_campaign::{Comparison, NeededRuns, HypothesisRecord, Row, Status, Verdict};
+use bellows_campaign::{Comparison, HypothesisRecord, NeededRuns, Row, Status, Verdict};
 use bellows_report::Report;
 
 use super::{Section, schema_of};

@@ -2,7 +2,7 @@
 //!
 //! Tests compare the tables with the reports of all benchmarks, in both directions.
 
-#[cfg(all(test, feature = "measure"))]
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
@@ -54,7 +54,11 @@ fn explanation(benchmark: &BenchmarkEntry, name: &str) -> Option<&'static Figure
 }
 
 /// The row of a case in one of these units, and the case's name or kind.
-fn row(benchmark: &BenchmarkEntry, case: &str, fits: impl Fn(&CaseRow) -> bool) -> Option<(&'static CaseRow, &'static str)> {
+fn row(
+    benchmark: &BenchmarkEntry,
+    case: &str,
+    fits: impl Fn(&CaseRow) -> bool,
+) -> Option<(&'static CaseRow, &'static str)> {
     let named = |row: &'static CaseRow| match row.names {
         CaseNames::Named(names) => names.iter().find(|name| **name == case).copied(),
         CaseNames::Each(_) => None,

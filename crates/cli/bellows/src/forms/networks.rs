@@ -3,9 +3,8 @@
 use bellows_config::Position;
 use bellows_inspect::control::ReloadReport;
 use bellows_inspect::events::NewsLine;
-use bellows_inspect::health::Checkup;
+use bellows_inspect::health::{Checkup, NetworkHealth};
 use bellows_inspect::reports::{Latency, Period, Shown, Subject};
-use bellows_metrics::NetworkHealth;
 use bellows_observe::Snapshot;
 
 use super::Kind::Either;

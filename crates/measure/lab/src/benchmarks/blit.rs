@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
-use crate::processes::Answers;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, lower_quartile, median_or_nan};

@@ -26,8 +26,8 @@ use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
-use crate::processes::Answers;
 use crate::cases::{CaseRow, Cases};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};

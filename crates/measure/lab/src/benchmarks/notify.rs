@@ -31,8 +31,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
-use crate::processes::Answers;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
 use crate::timing::median_or_nan;

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use export::trace;
-pub use report::{Of, RecordedWorker, ReportJson, Report};
+pub use report::{Of, RecordedWorker, Report, ReportJson};
 pub use slowest::{Cause, ComparedCall, Slow, Suspect, Usual, slowest, suspects};
 pub use summary::{SpanRow, rows};
 

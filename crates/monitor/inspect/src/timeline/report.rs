@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{History, SpanRow, Slow, Span, Suspect, Usual, rows, slowest, suspects};
+use super::{History, Slow, Span, SpanRow, Suspect, Usual, rows, slowest, suspects};
 use crate::networks::State;
 use crate::reports::Subject;
 

@@ -168,9 +168,6 @@ mod tests {
         let figures: Vec<_> =
             found.iter().map(|one| (&*one.interface, one.state, one.rx_packets, one.tx_packets)).collect();
         assert_eq!(figures, [("lan", "up", Some(7), Some(6)), ("wan", "unlinked", None, None)]);
-        for interface in &found {
-            assert_eq!(crate::forms::lacking("Router interface", &json!(interface)), Vec::<String>::new());
-        }
         let text = render(&found, false);
         assert!(text.contains("wan, VLAN 5") && text.contains("192.0.2.1/24"), "{text}");
         assert_eq!(render(&[], false), "");

@@ -133,7 +133,7 @@ const MAC_TABLE: Addressee = Addressee {
 const ESP: Addressee = Addressee { kind: "esp", request: "Request to `esp`", answers: &[("rekey", "Rekeyed pair")] };
 
 fn form(title: &str) -> &'static Form {
-    let forms = Chapter::ALL.into_iter().flat_map(Chapter::forms);
+    let forms = Chapter::ALL.iter().flat_map(|chapter| chapter.forms());
     forms.into_iter().find(|form| form.title == title).unwrap_or_else(|| panic!("there is no form {title}"))
 }
 

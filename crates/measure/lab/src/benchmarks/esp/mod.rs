@@ -11,9 +11,9 @@ use bellows_esp::{Algorithm, Implementation};
 use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
-use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::workers;
 use side::{EspTask, FIGURES, lay_out};
 

@@ -10,9 +10,9 @@ use bellows_config::Registry;
 use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
-use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::workers;
 use frames::Flood;
 use side::{FORWARDED, FloodsTask, LOST, MIXED, lay_out};

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::fib::routes::Prefixes;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::Match;
-use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::workers;
 use side::{FLOOR, NAIVE, NODES, RouterTask, SUM, lay_out};
 use traffic::{Family, Traffic};
