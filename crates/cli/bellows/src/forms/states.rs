@@ -675,6 +675,10 @@ static KERNEL_ROUTES: Form = Form {
     ],
 };
 
+/// The status of an app, and that of a shared object.
+pub(super) const APP_STATUS: Kind = schema_of::<bellows_observe::AppStatus>();
+pub(super) const OBJECT_STATUS: Kind = schema_of::<bellows_observe::ObjectStatus>();
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -705,7 +709,3 @@ mod tests {
         assert_eq!(compared("sink", lists), [".status: no form is that of the status of `sink`"]);
     }
 }
-
-pub(super) const APP_STATUS: Kind = schema_of::<bellows_observe::AppStatus>();
-
-pub(super) const OBJECT_STATUS: Kind = schema_of::<bellows_observe::ObjectStatus>();
