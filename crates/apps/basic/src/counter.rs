@@ -46,7 +46,7 @@ macro_rules! kinds {
     ($($kind:ident = $name:literal, $help:literal;)*) => {
         /// The counters besides sizes.
         #[derive(Clone, Copy)]
-        enum Kind { $($kind,)* }
+        enum CounterKind { $($kind,)* }
 
         const KINDS: &[Named] = &[$(Named::new($name, $help),)*];
     };
@@ -98,7 +98,7 @@ struct Tally([u64; ROWS.len()]);
 
 impl Tally {
     #[inline]
-    fn count(&mut self, kind: Kind) {
+    fn count(&mut self, kind: CounterKind) {
         self.0[SIZES.len() + kind as usize] += 1;
     }
 }
@@ -139,7 +139,7 @@ fn count_protocols(packets: &[Packet], prefetch: usize, tally: &mut Tally) {
             ahead.prefetch();
         }
         if count_frame(packet.bytes(), tally).is_none() {
-            tally.count(Kind::Malformed);
+            tally.count(CounterKind::Malformed);
         }
     }
 }
@@ -152,35 +152,35 @@ fn count_frame(frame: &[u8], tally: &mut Tally) -> Option<()> {
             let packet = Ipv4Packet::new_checked(payload).ok()?;
             let fragment = packet.more_fragments() || packet.fragment_offset() > 0;
             count_ip(packet.protocol(), fragment, tally);
-            Kind::Ipv4
+            CounterKind::Ipv4
         }
         EtherType::IPV6 => {
             let packet = Ipv6Packet::new_checked(payload).ok()?;
             let upper = packet.upper_layer().ok()?;
             count_ip(upper.protocol, upper.fragment.is_some(), tally);
-            Kind::Ipv6
+            CounterKind::Ipv6
         }
-        EtherType::ARP => Kind::Arp,
-        _ => Kind::OtherEthernet,
+        EtherType::ARP => CounterKind::Arp,
+        _ => CounterKind::OtherEthernet,
     };
     tally.count(network);
     if payload.len() + ethernet::field::HEADER_LEN < frame.len() {
-        tally.count(Kind::Vlan);
+        tally.count(CounterKind::Vlan);
     }
     Some(())
 }
 
 fn count_ip(protocol: IpProtocol, fragment: bool, tally: &mut Tally) {
     let transport = match protocol {
-        IpProtocol::TCP => Kind::Tcp,
-        IpProtocol::UDP => Kind::Udp,
-        IpProtocol::ICMP => Kind::Icmp,
-        IpProtocol::ICMPV6 => Kind::Icmpv6,
-        _ => Kind::OtherIp,
+        IpProtocol::TCP => CounterKind::Tcp,
+        IpProtocol::UDP => CounterKind::Udp,
+        IpProtocol::ICMP => CounterKind::Icmp,
+        IpProtocol::ICMPV6 => CounterKind::Icmpv6,
+        _ => CounterKind::OtherIp,
     };
     tally.count(transport);
     if fragment {
-        tally.count(Kind::Fragments);
+        tally.count(CounterKind::Fragments);
     }
 }
 

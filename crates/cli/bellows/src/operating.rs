@@ -323,12 +323,12 @@ pub struct LineBatch {
 }
 
 /// A file whose reader says how far it has come.
-struct Counted {
+struct CountedFile {
     file: File,
     read: Rc<Cell<u64>>,
 }
 
-impl Read for Counted {
+impl Read for CountedFile {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let length = self.file.read(to)?;
         self.read.set(self.read.get() + length as u64);
@@ -376,7 +376,7 @@ impl Lines {
             return Err(CommandError::Usage(format!("`{name}` is a folder, not a file of lines")));
         }
         let read = Rc::new(Cell::new(0));
-        let counted = Counted { file, read: Rc::clone(&read) };
+        let counted = CountedFile { file, read: Rc::clone(&read) };
         let reader = plain_text(counted).map_err(unreadable)?;
         let length = metadata.is_file().then_some((metadata.len(), read));
         Ok(of(reader, name.clone(), length))

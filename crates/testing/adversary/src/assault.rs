@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use bellows_ipc::socket;
-use bellows_virtio::vhost::Request;
+use bellows_virtio::vhost::VhostRequest;
 use fastrand::Rng;
 
 use crate::attacks::Attack;
@@ -135,21 +135,21 @@ impl<'a> Assault<'a> {
 fn set_up(peer: &mut HostilePeer, input: &RingInput<'_>) {
     let Ok(memory) = peer.memory.try_clone() else { return };
     for index in 0..2 {
-        peer.words(Request::GET_VRING_BASE, &[index, 0]);
+        peer.words(VhostRequest::GET_VRING_BASE, &[index, 0]);
     }
-    peer.numbers(Request::SET_FEATURES, &[input.features.0], &[]);
+    peer.numbers(VhostRequest::SET_FEATURES, &[input.features.0], &[]);
     let mut image = vec![0; 2 * REGION];
     image[..input.image.len()].copy_from_slice(input.image);
     peer.write(0, &image);
-    peer.numbers(Request::SET_MEM_TABLE, &[1, START, 2 * REGION as u64, USER, 0], &[memory.as_fd()]);
+    peer.numbers(VhostRequest::SET_MEM_TABLE, &[1, START, 2 * REGION as u64, USER, 0], &[memory.as_fd()]);
     let index = if input.receives { 0 } else { 1 };
-    peer.words(Request::SET_VRING_NUM, &[index, input.size.into()]);
-    peer.words(Request::SET_VRING_BASE, &[index, input.base]);
+    peer.words(VhostRequest::SET_VRING_NUM, &[index, input.size.into()]);
+    peer.words(VhostRequest::SET_VRING_BASE, &[index, input.base]);
     let mut body = [index.to_le_bytes(), 0_u32.to_le_bytes()].concat();
     for address in [input.areas.descriptors, input.areas.device, input.areas.driver] {
         body.extend((address - START + USER).to_le_bytes());
     }
     body.extend(0_u64.to_le_bytes());
-    peer.send(Request::SET_VRING_ADDR, &body, &[]);
+    peer.send(VhostRequest::SET_VRING_ADDR, &body, &[]);
     peer.tell_events(index as usize);
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use bellows_ipc::memfd;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::Request;
+use bellows_virtio::vhost::VhostRequest;
 use bellows_wire::Sum;
 use fastrand::Rng;
 use rustix::event::epoll;
@@ -253,20 +253,20 @@ pub const ATTACKS: &[Attack] = &[
         turn: |peer, rng| {
             let Ok(stranger) = stranger(rng) else { return };
             let request = [
-                Request::SET_VRING_CALL,
-                Request::SET_VRING_KICK,
-                Request::SET_VRING_ERR,
-                Request::SET_MEM_TABLE,
-                Request::SET_LOG_BASE,
-                Request::SET_INFLIGHT_FD,
+                VhostRequest::SET_VRING_CALL,
+                VhostRequest::SET_VRING_KICK,
+                VhostRequest::SET_VRING_ERR,
+                VhostRequest::SET_MEM_TABLE,
+                VhostRequest::SET_LOG_BASE,
+                VhostRequest::SET_INFLIGHT_FD,
             ][rng.usize(0..6)];
-            peer.numbers(Request::SET_FEATURES, &[PLAIN.0], &[]);
+            peer.numbers(VhostRequest::SET_FEATURES, &[PLAIN.0], &[]);
             match request {
-                Request::SET_MEM_TABLE => {
+                VhostRequest::SET_MEM_TABLE => {
                     peer.numbers(request, &[1, GUEST, LENGTH, USER, 0], &[stranger.as_fd()]);
                 }
-                Request::SET_LOG_BASE => peer.numbers(request, &[LENGTH, 0], &[stranger.as_fd()]),
-                Request::SET_INFLIGHT_FD => peer.numbers(request, &[LENGTH, 0, 0x100_0002], &[stranger.as_fd()]),
+                VhostRequest::SET_LOG_BASE => peer.numbers(request, &[LENGTH, 0], &[stranger.as_fd()]),
+                VhostRequest::SET_INFLIGHT_FD => peer.numbers(request, &[LENGTH, 0, 0x100_0002], &[stranger.as_fd()]),
                 _ => peer.numbers(request, &[0], &[stranger.as_fd()]),
             }
         },
@@ -288,8 +288,8 @@ pub const ATTACKS: &[Attack] = &[
                 1 => {
                     let Ok(memory) = peer.memory.try_clone() else { return };
                     let region = [8, GUEST + LENGTH, 1 << 20, USER + LENGTH, 0];
-                    peer.numbers(Request::ADD_MEM_REG, &region, &[memory.as_fd()]);
-                    peer.numbers(Request::REM_MEM_REG, &region, &[memory.as_fd()]);
+                    peer.numbers(VhostRequest::ADD_MEM_REG, &region, &[memory.as_fd()]);
+                    peer.numbers(VhostRequest::REM_MEM_REG, &region, &[memory.as_fd()]);
                 }
                 _ => {}
             }
@@ -318,11 +318,11 @@ pub const ATTACKS: &[Attack] = &[
         turns: 1,
         begin: |_, _| {},
         turn: |peer, _| {
-            peer.numbers(Request::SET_FEATURES, &[PLAIN.0], &[]);
+            peer.numbers(VhostRequest::SET_FEATURES, &[PLAIN.0], &[]);
             for number in 0..8 {
                 let Ok(memory) = memfd::create(1 << 44) else { return };
                 let at = number << 44;
-                peer.numbers(Request::SET_MEM_TABLE, &[1, at, 1 << 44, USER + at, 0], &[memory.as_fd()]);
+                peer.numbers(VhostRequest::SET_MEM_TABLE, &[1, at, 1 << 44, USER + at, 0], &[memory.as_fd()]);
             }
         },
     },
@@ -340,23 +340,23 @@ pub const ATTACKS: &[Attack] = &[
             peer.refill(RX);
             peer.refill(TX);
             match rng.u8(0..9) {
-                0..=3 => peer.words(Request::SET_VRING_ENABLE, &[index as u32, rng.u32(0..2)]),
+                0..=3 => peer.words(VhostRequest::SET_VRING_ENABLE, &[index as u32, rng.u32(0..2)]),
                 4 => peer.restart(index),
                 5 => peer.start(index, rng.u16(..)),
                 6 => {
-                    peer.send(Request::RESET_DEVICE, &[], &[]);
+                    peer.send(VhostRequest::RESET_DEVICE, &[], &[]);
                     (0..2).for_each(|index| peer.restart(index));
                 }
                 7 => {
                     let Ok(memory) = peer.memory.try_clone() else { return };
-                    peer.numbers(Request::SET_LOG_BASE, &[rng.u64(0..LENGTH), 0], &[memory.as_fd()]);
+                    peer.numbers(VhostRequest::SET_LOG_BASE, &[rng.u64(0..LENGTH), 0], &[memory.as_fd()]);
                 }
                 _ => {
                     let Ok(memory) = peer.memory.try_clone() else { return };
                     peer.write(LARGE, &std::array::from_fn::<u8, 512, _>(|_| rng.u8(..)));
-                    peer.words(Request::GET_VRING_BASE, &[index as u32, 0]);
+                    peer.words(VhostRequest::GET_VRING_BASE, &[index as u32, 0]);
                     let queues = u64::from(SIZE) << 16 | 2;
-                    peer.numbers(Request::SET_INFLIGHT_FD, &[0x1_0000, LARGE, queues], &[memory.as_fd()]);
+                    peer.numbers(VhostRequest::SET_INFLIGHT_FD, &[0x1_0000, LARGE, queues], &[memory.as_fd()]);
                     peer.start(index, rng.u16(..));
                 }
             }

@@ -12,7 +12,7 @@ use bellows_ipc::memfd;
 use bellows_ipc::socket::send;
 use bellows_sys::wake::{WakeEvent, sleep_until_readable};
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{ProtocolFeatures, Request};
+use bellows_virtio::vhost::{ProtocolFeatures, VhostRequest};
 use rustix::io::Errno;
 
 use crate::peer::{GUEST, USER};
@@ -52,7 +52,7 @@ impl<'a> ScriptedDriver<'a> {
 
     /// Sends a request that every device answers.
     pub fn greet(&mut self) {
-        self.send(Request::GET_FEATURES as u32, 0, &[], &[]);
+        self.send(VhostRequest::GET_FEATURES as u32, 0, &[], &[]);
     }
 
     /// Whether the device has answered, and so serves this connection. Does not wait.
@@ -104,7 +104,7 @@ impl<'a> ScriptedDriver<'a> {
     /// Waits until all replies have come, or for a moment if the device waits for the rest of a message.
     fn settle(&mut self) {
         let (start, answers) = (Instant::now(), self.answers);
-        self.send(Request::GET_FEATURES as u32, 0, &[], &[]);
+        self.send(VhostRequest::GET_FEATURES as u32, 0, &[], &[]);
         while self.answers == answers && !self.gone && start.elapsed() < Duration::from_millis(20) {
             let _ = sleep_until_readable(&[self.socket.as_fd()], Some(Duration::from_millis(1)));
             self.listen();
@@ -113,29 +113,29 @@ impl<'a> ScriptedDriver<'a> {
 
     fn begin(&mut self) {
         let features = self.features();
-        self.send(Request::GET_PROTOCOL_FEATURES as u32, 0, &[], &[]);
-        self.send(Request::SET_PROTOCOL_FEATURES as u32, 0, &ProtocolFeatures::BACKEND.0.to_le_bytes(), &[]);
-        self.send(Request::SET_FEATURES as u32, 0, &features.to_le_bytes(), &[]);
+        self.send(VhostRequest::GET_PROTOCOL_FEATURES as u32, 0, &[], &[]);
+        self.send(VhostRequest::SET_PROTOCOL_FEATURES as u32, 0, &ProtocolFeatures::BACKEND.0.to_le_bytes(), &[]);
+        self.send(VhostRequest::SET_FEATURES as u32, 0, &features.to_le_bytes(), &[]);
         let mut body = 1_u64.to_le_bytes().to_vec();
         [GUEST, LENGTH, USER, 0].iter().for_each(|number| body.extend(number.to_le_bytes()));
         let memory = self.memory.try_clone().expect("a descriptor");
-        self.send(Request::SET_MEM_TABLE as u32, 0, &body, &[memory.as_fd()]);
+        self.send(VhostRequest::SET_MEM_TABLE as u32, 0, &body, &[memory.as_fd()]);
     }
 
     fn ring(&mut self) {
         let index = u32::from(self.byte() % 4);
         let size = 1_u32 << (self.byte() % 9);
         let start = USER + u64::from(index) * 0x2_0000;
-        self.send(Request::SET_VRING_NUM as u32, 0, &[index.to_le_bytes(), size.to_le_bytes()].concat(), &[]);
+        self.send(VhostRequest::SET_VRING_NUM as u32, 0, &[index.to_le_bytes(), size.to_le_bytes()].concat(), &[]);
         let base = u32::from(self.byte() & 0x0f) | u32::from(self.byte()) << 8;
-        self.send(Request::SET_VRING_BASE as u32, 0, &[index.to_le_bytes(), base.to_le_bytes()].concat(), &[]);
+        self.send(VhostRequest::SET_VRING_BASE as u32, 0, &[index.to_le_bytes(), base.to_le_bytes()].concat(), &[]);
         let mut body = [index.to_le_bytes(), u32::from(self.byte() & 1).to_le_bytes()].concat();
         [start, start + 0x4000, start + 0x2000, 0].iter().for_each(|number| body.extend(number.to_le_bytes()));
-        self.send(Request::SET_VRING_ADDR as u32, 0, &body, &[]);
+        self.send(VhostRequest::SET_VRING_ADDR as u32, 0, &body, &[]);
         let event = WakeEvent::new().expect("an event");
-        self.send(Request::SET_VRING_CALL as u32, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
-        self.send(Request::SET_VRING_KICK as u32, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
-        self.send(Request::SET_VRING_ENABLE as u32, 0, &[index.to_le_bytes(), 1_u32.to_le_bytes()].concat(), &[]);
+        self.send(VhostRequest::SET_VRING_CALL as u32, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
+        self.send(VhostRequest::SET_VRING_KICK as u32, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
+        self.send(VhostRequest::SET_VRING_ENABLE as u32, 0, &[index.to_le_bytes(), 1_u32.to_le_bytes()].concat(), &[]);
     }
 
     /// Writes into the memory, mostly into a ring.
@@ -290,7 +290,7 @@ impl<'a> ScriptedDriver<'a> {
             if self.heard.len() < 12 + size {
                 return;
             }
-            self.answers += u32::from(request == Request::GET_FEATURES as u32);
+            self.answers += u32::from(request == VhostRequest::GET_FEATURES as u32);
             self.heard.drain(..12 + size);
         }
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use bellows_ipc::{memfd, socket};
 use bellows_sys::wake::WakeEvent;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{ProtocolFeatures, Request};
+use bellows_virtio::vhost::{ProtocolFeatures, VhostRequest};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
@@ -86,18 +86,18 @@ impl HostilePeer {
     }
 
     /// Sends a request.
-    pub(super) fn send(&mut self, request: Request, body: &[u8], files: &[BorrowedFd<'_>]) {
+    pub(super) fn send(&mut self, request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>]) {
         let header = [request as u32, 1, body.len() as u32].map(u32::to_le_bytes).concat();
         self.raw(&[&header, body].concat(), files);
     }
 
     /// Sends a request with a body of 32-bit numbers.
-    pub(super) fn words(&mut self, request: Request, words: &[u32]) {
+    pub(super) fn words(&mut self, request: VhostRequest, words: &[u32]) {
         self.send(request, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>(), &[]);
     }
 
     /// Sends a request with a body of 64-bit numbers.
-    pub(super) fn numbers(&mut self, request: Request, numbers: &[u64], files: &[BorrowedFd<'_>]) {
+    pub(super) fn numbers(&mut self, request: VhostRequest, numbers: &[u64], files: &[BorrowedFd<'_>]) {
         self.send(request, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>(), files);
     }
 
@@ -120,17 +120,17 @@ impl HostilePeer {
     pub(super) fn begin(&mut self, features: Features) {
         let _ = fallocate(&self.memory, FallocateFlags::empty(), 0, LENGTH);
         if features.has(Features::PROTOCOL_FEATURES) {
-            self.numbers(Request::GET_PROTOCOL_FEATURES, &[], &[]);
-            self.numbers(Request::SET_PROTOCOL_FEATURES, &[ProtocolFeatures::BACKEND.0], &[]);
+            self.numbers(VhostRequest::GET_PROTOCOL_FEATURES, &[], &[]);
+            self.numbers(VhostRequest::SET_PROTOCOL_FEATURES, &[ProtocolFeatures::BACKEND.0], &[]);
         }
-        self.numbers(Request::SET_FEATURES, &[features.0], &[]);
+        self.numbers(VhostRequest::SET_FEATURES, &[features.0], &[]);
         self.share_memory();
     }
 
     /// Shares the memory, again if it has been shared before.
     pub(super) fn share_memory(&mut self) {
         let Ok(memory) = self.memory.try_clone() else { return };
-        self.numbers(Request::SET_MEM_TABLE, &[1, GUEST, LENGTH, USER, 0], &[memory.as_fd()]);
+        self.numbers(VhostRequest::SET_MEM_TABLE, &[1, GUEST, LENGTH, USER, 0], &[memory.as_fd()]);
     }
 
     /// Starts a ring anew at this position. The entries of the ring name the descriptors in order.
@@ -141,29 +141,29 @@ impl HostilePeer {
         self.write(start + DRIVER + 4, &entries);
         self.set_available(index, position);
         self.write(start + DEVICE + 2, &position.to_le_bytes());
-        self.words(Request::SET_VRING_NUM, &[number, SIZE.into()]);
-        self.words(Request::SET_VRING_BASE, &[number, position.into()]);
+        self.words(VhostRequest::SET_VRING_NUM, &[number, SIZE.into()]);
+        self.words(VhostRequest::SET_VRING_BASE, &[number, position.into()]);
         let mut body = [number.to_le_bytes(), 0_u32.to_le_bytes()].concat();
         for address in [USER + start, USER + start + DEVICE, USER + start + DRIVER, 0] {
             body.extend(address.to_le_bytes());
         }
-        self.send(Request::SET_VRING_ADDR, &body, &[]);
+        self.send(VhostRequest::SET_VRING_ADDR, &body, &[]);
         self.tell_events(index);
-        self.words(Request::SET_VRING_ENABLE, &[number, 1]);
+        self.words(VhostRequest::SET_VRING_ENABLE, &[number, 1]);
     }
 
     /// Passes the events of a ring to the device; the second one starts the ring.
     pub(super) fn tell_events(&mut self, index: usize) {
         let copies = [&self.calls[index], &self.kicks[index]].map(|event| event.as_fd().try_clone_to_owned());
         let [Ok(call), Ok(kick)] = copies else { return };
-        self.numbers(Request::SET_VRING_CALL, &[index as u64], &[call.as_fd()]);
-        self.numbers(Request::SET_VRING_KICK, &[index as u64], &[kick.as_fd()]);
+        self.numbers(VhostRequest::SET_VRING_CALL, &[index as u64], &[call.as_fd()]);
+        self.numbers(VhostRequest::SET_VRING_KICK, &[index as u64], &[kick.as_fd()]);
     }
 
     /// Stops a ring and starts it again at the device's position.
     pub(super) fn restart(&mut self, index: usize) {
         let used = self.used(index);
-        self.words(Request::GET_VRING_BASE, &[index as u32, 0]);
+        self.words(VhostRequest::GET_VRING_BASE, &[index as u32, 0]);
         self.start(index, used);
     }
 

@@ -17,7 +17,7 @@ use crate::segmentation::NoBuffer;
 
 /// Why a packet is not fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum NotFragmented {
     /// It is not too long.
     Fits,
     /// It must not be fragmented.
@@ -30,7 +30,7 @@ pub enum Refused {
 
 /// How a packet becomes fragments.
 #[derive(Clone, Copy)]
-pub struct Plan {
+pub struct Fragmentation {
     version: Version,
     /// Where the IP header, the data of the first fragment, and what is behind the packet begin in the frame.
     at: u32,
@@ -41,13 +41,13 @@ pub struct Plan {
     others: u32,
 }
 
-impl Plan {
+impl Fragmentation {
     /// The plan for the IP packet of a frame, by a node that is its source or not.
     ///
     /// # Errors
     /// Why it is not fragmented.
     #[inline]
-    pub fn of(frame: &[u8], ip: IpFrame, mtu: u16, is_source: bool) -> Result<Plan, Refused> {
+    pub fn of(frame: &[u8], ip: IpFrame, mtu: u16, is_source: bool) -> Result<Fragmentation, NotFragmented> {
         match ip.version {
             Version::V4 => v4::plan(frame, ip.at, mtu.into()),
             Version::V6 => v6::plan(frame, ip.at, mtu.into(), is_source),
@@ -117,12 +117,12 @@ impl Fragmenter {
     /// If it is not fragmented. It is unchanged then.
     pub fn fragment(&mut self, packet: &mut Packet, mtu: u16, others: &mut Vector) -> Result<(), Unfragmented> {
         let ip = IpFrame::find(packet.bytes()).ok_or(Unfragmented::Whole)?;
-        match Plan::of(packet.bytes(), ip, mtu, true) {
+        match Fragmentation::of(packet.bytes(), ip, mtu, true) {
             Ok(plan) if plan.count() <= CAPACITY => {
                 self.carry_out(packet, &plan, others).map_err(|NoBuffer| Unfragmented::NoBuffer)
             }
-            Err(Refused::Fits) => Ok(()),
-            Ok(_) | Err(Refused::DontFragment | Refused::Malformed | Refused::BadChecksum) => Err(Unfragmented::Whole),
+            Err(NotFragmented::Fits) => Ok(()),
+            Ok(_) | Err(NotFragmented::DontFragment | NotFragmented::Malformed | NotFragmented::BadChecksum) => Err(Unfragmented::Whole),
         }
     }
 
@@ -130,7 +130,7 @@ impl Fragmenter {
     ///
     /// # Errors
     /// There are no buffers. The packet is unchanged then.
-    pub fn carry_out(&mut self, packet: &mut Packet, plan: &Plan, others: &mut Vector) -> Result<(), NoBuffer> {
+    pub fn carry_out(&mut self, packet: &mut Packet, plan: &Fragmentation, others: &mut Vector) -> Result<(), NoBuffer> {
         let result = match plan.version {
             Version::V4 => v4::split(packet, plan, others),
             Version::V6 => v6::split(packet, plan, &mut self.identifications, others),

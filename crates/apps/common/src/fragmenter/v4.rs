@@ -4,7 +4,7 @@ use bellows_packet::{Packet, Vector};
 use bellows_wire::Sum;
 use bellows_wire::ipv4::Ipv4Packet;
 
-use super::{Plan, Refused};
+use super::{Fragmentation, NotFragmented};
 use crate::ip_frame::Version;
 use crate::ipv4_options::{FIXED_HEADER, fill_checksum, is_checksum_right, options};
 use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
@@ -33,35 +33,35 @@ struct Header {
 ///
 /// # Errors
 /// Why it does not.
-pub(super) fn plan(frame: &[u8], at: usize, mtu: usize) -> Result<Plan, Refused> {
+pub(super) fn plan(frame: &[u8], at: usize, mtu: usize) -> Result<Fragmentation, NotFragmented> {
     let ip = &frame[at..];
-    let view = Ipv4Packet::new_checked(ip).map_err(|_| Refused::Malformed)?;
+    let view = Ipv4Packet::new_checked(ip).map_err(|_| NotFragmented::Malformed)?;
     let (header, total, flags) = (view.header(), usize::from(view.total_len()), view.flags_fragment());
     if !is_checksum_right(header) {
-        return Err(Refused::BadChecksum);
+        return Err(NotFragmented::BadChecksum);
     }
     if total <= mtu {
-        return Err(Refused::Fits);
+        return Err(NotFragmented::Fits);
     }
     if flags & DONT != 0 {
-        return Err(Refused::DontFragment);
+        return Err(NotFragmented::DontFragment);
     }
     let data = total - header.len();
     // A last byte behind the longest packet.
     if usize::from(flags & OFFSET) * 8 + data > usize::from(u16::MAX) - header.len() {
-        return Err(Refused::Malformed);
+        return Err(NotFragmented::Malformed);
     }
     let later = match header.len() {
         FIXED_HEADER => FIXED_HEADER,
-        _ => later_header(header).ok_or(Refused::Malformed)?.length,
+        _ => later_header(header).ok_or(NotFragmented::Malformed)?.length,
     };
     let chunk = |header: usize| mtu.saturating_sub(header) & !7;
     let (first, others) = (chunk(header.len()), chunk(later));
     if first == 0 || others == 0 {
-        return Err(Refused::Malformed);
+        return Err(NotFragmented::Malformed);
     }
     let [at, data, end, first, others] = [at, at + header.len(), at + total, first, others].map(|place| place as u32);
-    Ok(Plan { version: Version::V4, at, data, end, first, others })
+    Ok(Fragmentation { version: Version::V4, at, data, end, first, others })
 }
 
 /// The header of fragments behind the first: with the options whose copied flag is set, padded to whole words.
@@ -85,7 +85,7 @@ fn later_header(header: &[u8]) -> Option<Header> {
 ///
 /// # Errors
 /// If the pool is empty. The packet is unchanged then.
-pub(super) fn split(packet: &mut Packet, plan: &Plan, others: &mut Vector) -> Result<(), NoBuffer> {
+pub(super) fn split(packet: &mut Packet, plan: &Fragmentation, others: &mut Vector) -> Result<(), NoBuffer> {
     let (at, data) = plan.places();
     let (frame, header) = (packet.bytes(), data.start - at);
     let Some(fixed) = frame[at..].first_chunk::<FIXED_HEADER>() else { return Ok(()) };

@@ -5,7 +5,7 @@ use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv6::{Ipv6Packet, field};
 
-use super::{Plan, Refused};
+use super::{Fragmentation, NotFragmented};
 use crate::ip_frame::Version;
 use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
 
@@ -75,23 +75,23 @@ fn chain(ip: &[u8]) -> Option<Chain> {
 ///
 /// # Errors
 /// Why it does not.
-pub(super) fn plan(frame: &[u8], at: usize, mtu: usize, is_source: bool) -> Result<Plan, Refused> {
+pub(super) fn plan(frame: &[u8], at: usize, mtu: usize, is_source: bool) -> Result<Fragmentation, NotFragmented> {
     let ip = &frame[at..];
-    let view = Ipv6Packet::new_checked(ip).map_err(|_| Refused::Malformed)?;
+    let view = Ipv6Packet::new_checked(ip).map_err(|_| NotFragmented::Malformed)?;
     let total = field::HEADER_LEN + view.payload().len();
     if total <= mtu {
-        return Err(Refused::Fits);
+        return Err(NotFragmented::Fits);
     }
     if !is_source {
-        return Err(Refused::DontFragment);
+        return Err(NotFragmented::DontFragment);
     }
-    let Some(chain) = chain(&ip[..total]) else { return Err(Refused::DontFragment) };
+    let Some(chain) = chain(&ip[..total]) else { return Err(NotFragmented::DontFragment) };
     let chunk = mtu.saturating_sub(chain.end + HEADER) & !7;
     if chunk == 0 {
-        return Err(Refused::Malformed);
+        return Err(NotFragmented::Malformed);
     }
     let [at, data, end, chunk] = [at, at + chain.end, at + total, chunk].map(|place| place as u32);
-    Ok(Plan { version: Version::V6, at, data, end, first: chunk, others: chunk })
+    Ok(Fragmentation { version: Version::V6, at, data, end, first: chunk, others: chunk })
 }
 
 /// Adds the fragments behind the first to `others`, and makes the packet the first one.
@@ -100,7 +100,7 @@ pub(super) fn plan(frame: &[u8], at: usize, mtu: usize, is_source: bool) -> Resu
 /// If the pool is empty, or the packet has no headroom for the fragment header. The packet is unchanged then.
 pub(super) fn split(
     packet: &mut Packet,
-    plan: &Plan,
+    plan: &Fragmentation,
     identifications: &mut Identifications,
     others: &mut Vector,
 ) -> Result<(), NoBuffer> {

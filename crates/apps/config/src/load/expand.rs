@@ -93,7 +93,7 @@ impl Inherited {
 }
 
 /// The type of an app.
-enum Found<'r> {
+enum FoundType<'r> {
     App(Cow<'r, Entry>, bool),
     Compound(Cow<'r, CompoundEntry>),
     File(Node),
@@ -194,12 +194,12 @@ impl<'r> Builder<'r> {
             return self.diagnostics.push(twice.help("rename one of them"));
         }
         let found = match kind {
-            Some(PartKind::App(entry)) => Found::App(Cow::Owned(entry), true),
-            Some(PartKind::Compound(entry)) => Found::Compound(Cow::Owned(entry)),
+            Some(PartKind::App(entry)) => FoundType::App(Cow::Owned(entry), true),
+            Some(PartKind::Compound(entry)) => FoundType::Compound(Cow::Owned(entry)),
             None => self.find_kind(&mut named),
         };
         let kind = match &found {
-            Found::App(entry, _) => KnownKind::App(entry.name(), *entry.info()),
+            FoundType::App(entry, _) => KnownKind::App(entry.name(), *entry.info()),
             _ => KnownKind::Unknown,
         };
         let known = self.known.len();
@@ -215,9 +215,9 @@ impl<'r> Builder<'r> {
             return self.diagnostics.push(wrong.at(place, "invalid name").help(help));
         }
         let own = match &found {
-            Found::App(entry, _) => Some(entry.schema()),
-            Found::Compound(entry) => Some(entry.schema()),
-            Found::File(_) | Found::Unknown => None,
+            FoundType::App(entry, _) => Some(entry.schema()),
+            FoundType::Compound(entry) => Some(entry.schema()),
+            FoundType::File(_) | FoundType::Unknown => None,
         };
         for (key, node) in &common.0 {
             if named.table.get(&key.name).is_none() && !own.is_some_and(|schema| has_key(schema, &key.name)) {
@@ -225,39 +225,39 @@ impl<'r> Builder<'r> {
             }
         }
         match found {
-            Found::App(entry, is_known) => {
+            FoundType::App(entry, is_known) => {
                 self.pending.push(Pending { known, entry, is_known, named, generated, lacks });
             }
-            Found::Compound(entry) => {
+            FoundType::Compound(entry) => {
                 let mark = self.diagnostics.kept();
                 self.expand_type(known, &entry, named, lacks);
                 if let Some(place) = generated {
                     self.diagnostics.explain(mark, place, &format!("in its part {}", quoted(&name)));
                 }
             }
-            Found::File(path) => self.expand_file(known, path, named),
-            Found::Unknown => {}
+            FoundType::File(path) => self.expand_file(known, path, named),
+            FoundType::Unknown => {}
         }
     }
 
     /// The type that a table names, or the file of its parts.
-    fn find_kind(&mut self, named: &mut NamedTable) -> Found<'r> {
+    fn find_kind(&mut self, named: &mut NamedTable) -> FoundType<'r> {
         let NamedTable { key, table, .. } = named;
         let Some((file, node)) = table.remove("network") else {
             return match self.kind(&key.name, key.place, table) {
-                TableKind::Known(entry) => Found::App(Cow::Borrowed(entry), true),
-                TableKind::Misspelled(entry) => Found::App(Cow::Borrowed(entry), false),
-                TableKind::Compound(entry) => Found::Compound(Cow::Borrowed(entry)),
-                TableKind::Unknown => Found::Unknown,
+                TableKind::Known(entry) => FoundType::App(Cow::Borrowed(entry), true),
+                TableKind::Misspelled(entry) => FoundType::App(Cow::Borrowed(entry), false),
+                TableKind::Compound(entry) => FoundType::Compound(Cow::Borrowed(entry)),
+                TableKind::Unknown => FoundType::Unknown,
             };
         };
         if let Some((app, _)) = table.entry("app") {
             let both = Diagnostic::error(format!("{} has both `app` and `network`", quoted(&key.name)));
             let both = both.at(app.place, "the type of an app").at(file.place, "the file of a compound app");
             self.diagnostics.push(both.help("remove one of them"));
-            return Found::Unknown;
+            return FoundType::Unknown;
         }
-        Found::File(node)
+        FoundType::File(node)
     }
 
     /// Takes what is meant for the parts out of a compound app's table.

@@ -5,7 +5,7 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use bellows_common::fragmenter::{Fragmenter, Plan, Refused};
+use bellows_common::fragmenter::{Fragmenter, Fragmentation, NotFragmented};
 use bellows_common::headers::ETHERNET;
 use bellows_common::ip_frame::IpFrame;
 use bellows_common::segmentation::{kind_of, segment};
@@ -127,7 +127,7 @@ enum Fate {
     Drop(DropReason<Fragment>),
     /// The sender is told the MTU.
     Tell(u16),
-    Fragment(Plan),
+    Fragment(Fragmentation),
     /// It is segmented, and then fragmented: the type of GSO packet, and the number of fragments in all.
     Segment(GsoKind, usize),
 }
@@ -215,7 +215,7 @@ impl Fragment {
     }
 
     /// Sends the fragments of a packet.
-    fn send(&mut self, io: &Io<Self>, mut packet: Packet, plan: &Plan, output: &mut Output<'_>) {
+    fn send(&mut self, io: &Io<Self>, mut packet: Packet, plan: &Fragmentation, output: &mut Output<'_>) {
         if let Some(offload) = packet.offload().filter(Offload::needs_checksum) {
             let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
             if finish_checksum(&mut packet.bytes_mut()[..plan.end()], start, offset).is_err() {
@@ -260,13 +260,13 @@ fn fate(packet: &Packet, mtu: u16, is_source: bool) -> Fate {
         return Fate::Pass;
     }
     let Some(ip) = IpFrame::find(frame) else { return Fate::NotIp };
-    let plan = Plan::of(frame, ip, mtu, is_source);
+    let plan = Fragmentation::of(frame, ip, mtu, is_source);
     let gso = packet.offload().filter(Offload::is_gso);
     match (plan, gso) {
-        (Err(Refused::Malformed), _) => Fate::Drop(Fragment::MALFORMED),
-        (Err(Refused::BadChecksum), _) => Fate::Drop(Fragment::BAD_CHECKSUM),
-        (Err(Refused::Fits), _) => Fate::Pass,
-        (Err(Refused::DontFragment), None) => Fate::Tell(mtu),
+        (Err(NotFragmented::Malformed), _) => Fate::Drop(Fragment::MALFORMED),
+        (Err(NotFragmented::BadChecksum), _) => Fate::Drop(Fragment::BAD_CHECKSUM),
+        (Err(NotFragmented::Fits), _) => Fate::Pass,
+        (Err(NotFragmented::DontFragment), None) => Fate::Tell(mtu),
         (Ok(plan), None) => Fate::Fragment(plan),
         (plan, Some(offload)) => fate_of_gso(frame, offload, plan.is_ok(), ip, mtu),
     }

@@ -33,16 +33,16 @@ struct Received<'p> {
 
 /// Why a message is refused at a glance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
+enum Unwanted {
     RateLimited,
     Unasked,
 }
 
-impl Refused {
+impl Unwanted {
     fn reason(self) -> DropReason<Nd> {
         match self {
-            Refused::RateLimited => Nd::RATE_LIMITED,
-            Refused::Unasked => Nd::UNASKED,
+            Unwanted::RateLimited => Nd::RATE_LIMITED,
+            Unwanted::Unasked => Nd::UNASKED,
         }
     }
 }
@@ -149,7 +149,7 @@ impl Nd {
     /// Refuses what is beyond the limits, or changes nothing, before it is looked at closely. Only solicitations and
     /// advertisements directly behind the IPv6 header are; others are few. Hot.
     #[inline]
-    fn refuse_flood(&self, packet: &Packet, now: u64) -> Option<Refused> {
+    fn refuse_flood(&self, packet: &Packet, now: u64) -> Option<Unwanted> {
         let header = packet.bytes().first_chunk::<{ ETHERNET + 64 }>()?;
         let number = Tag(packet.tag()).interface();
         if header[ETHERNET + 6] != IpProtocol::ICMPV6.0 {
@@ -159,15 +159,15 @@ impl Nd {
         match header[ETHERNET + 40] {
             message_type::ROUTER_SOLICITATION | message_type::NEIGHBOUR_SOLICITATION => {
                 let is_heard = self.hearing.would_hear(number, self.sender(number, address(8)), now);
-                (!is_heard).then_some(Refused::RateLimited)
+                (!is_heard).then_some(Unwanted::RateLimited)
             }
             message_type::NEIGHBOUR_ADVERTISEMENT => match address(48) {
                 target if self.resolver.may_know((number, target.into())) => {
-                    (!self.hearing.would_hear(number, MessageSender::Known, now)).then_some(Refused::RateLimited)
+                    (!self.hearing.would_hear(number, MessageSender::Known, now)).then_some(Unwanted::RateLimited)
                 }
                 // It may be one of the router's own, or no station's.
                 target if target.is_multicast() || self.has_address(number, target) => None,
-                _ => Some(Refused::Unasked),
+                _ => Some(Unwanted::Unasked),
             },
             _ => None,
         }

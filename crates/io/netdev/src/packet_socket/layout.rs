@@ -12,7 +12,7 @@ const BLOCK: usize = 256 << 10;
 
 /// The place of a slot in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct SlotPosition {
     pub(super) block: usize,
     pub(super) slot: usize,
 }
@@ -50,17 +50,17 @@ impl SlotLayout {
 
     /// The offset of a slot in the ring: always less than [`Layout::length`] by at least a slot.
     #[inline(always)]
-    pub(super) fn offset(&self, position: Position) -> usize {
+    pub(super) fn offset(&self, position: SlotPosition) -> usize {
         position.block * self.block_length + position.slot * self.slot_length
     }
 
     /// The slot after another one.
     #[inline(always)]
-    pub(super) fn next(&self, position: Position) -> Position {
+    pub(super) fn next(&self, position: SlotPosition) -> SlotPosition {
         if position.slot + 1 < self.slots_per_block {
-            return Position { slot: position.slot + 1, ..position };
+            return SlotPosition { slot: position.slot + 1, ..position };
         }
-        Position { block: if position.block + 1 < self.blocks { position.block + 1 } else { 0 }, slot: 0 }
+        SlotPosition { block: if position.block + 1 < self.blocks { position.block + 1 } else { 0 }, slot: 0 }
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
             let layout = SlotLayout::new(slots, frame_length).unwrap();
             prop_assert!(layout.slots() >= slots && layout.slots() < slots + layout.slots_per_block);
             prop_assert!(layout.slot_length >= frame_length + FRAME_OFFSET && layout.slot_length.is_multiple_of(LINE));
-            let (mut position, mut end) = (Position::default(), 0);
+            let (mut position, mut end) = (SlotPosition::default(), 0);
             for _ in 0..layout.slots() {
                 let offset = layout.offset(position);
                 prop_assert!(offset >= end);
@@ -87,7 +87,7 @@ mod tests {
                 position = layout.next(position);
             }
             prop_assert!(end <= layout.length());
-            prop_assert_eq!(position, Position::default());
+            prop_assert_eq!(position, SlotPosition::default());
         }
     }
 }

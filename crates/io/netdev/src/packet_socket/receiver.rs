@@ -26,7 +26,7 @@ use rustix::net::sockopt::{
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::fanout::Fanout;
-use super::layout::{FRAME_OFFSET, LINE, Position, SlotLayout};
+use super::layout::{FRAME_OFFSET, LINE, SlotPosition, SlotLayout};
 use super::{
     ALL_PROTOCOLS, USUAL, bind, bound_interface, choose_ring_version, get, make_promiscuous, make_ring, open, set,
     set_flag,
@@ -162,8 +162,8 @@ pub struct Receiver {
     next: Arc<NextFrame>,
     layout: SlotLayout,
     /// The slot of the next frame, and the one to prefetch then.
-    position: Position,
-    ahead: Position,
+    position: SlotPosition,
+    ahead: SlotPosition,
     has_virtio_header: bool,
     takes_outgoing: bool,
     /// A frame that was queued at the socket.
@@ -242,11 +242,11 @@ impl Receiver {
         configure(&socket, layout, options)?;
         let error = PortOpenError::at("map the ring", "choose fewer slots");
         let ring = RingMapping::new(&socket, 0, layout.length(), false).map_err(error)?;
-        let ahead = (0..AHEAD).fold(Position::default(), |position, _| layout.next(position));
+        let ahead = (0..AHEAD).fold(SlotPosition::default(), |position, _| layout.next(position));
         let receiver = Receiver {
             next: Arc::new(NextFrame { socket, ring, offset: AtomicUsize::new(0) }),
             layout,
-            position: Position::default(),
+            position: SlotPosition::default(),
             ahead,
             has_virtio_header: options.virtio_header,
             takes_outgoing: options.outgoing,

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, PACKET_TX_RING, PACKET_VNET_HDR};
 use rustix::io::Errno;
 
-use super::layout::{FRAME_OFFSET, Position, SlotLayout};
+use super::layout::{FRAME_OFFSET, SlotPosition, SlotLayout};
 use super::{USUAL, choose_ring_version, make_ring, set_flag};
 use crate::PortOpenError;
 use crate::messages::{VIRTIO_HEADER, last_error};
@@ -49,7 +49,7 @@ pub(super) struct TransmitRing {
     ring: RingMapping,
     layout: SlotLayout,
     /// The slot of the next frame. The kernel looks for its next frame there, too.
-    position: Position,
+    position: SlotPosition,
     /// The longest frame for a slot.
     frame_length: usize,
 }
@@ -70,7 +70,7 @@ impl TransmitRing {
         make_ring(&socket, PACKET_TX_RING, layout).map_err(PortOpenError::at("make the ring", advice))?;
         let ring = RingMapping::new(&socket, 0, layout.length(), false);
         let ring = ring.map_err(PortOpenError::at("map the ring", advice))?;
-        Ok(TransmitRing { socket, ring, layout, position: Position::default(), frame_length })
+        Ok(TransmitRing { socket, ring, layout, position: SlotPosition::default(), frame_length })
     }
 
     /// The longest frame for a slot.
@@ -135,7 +135,7 @@ impl TransmitRing {
     /// Makes the kernel send the frames in `written` slots from the first one on, and takes back those that it does not
     /// take. Returns the number that it took, and the error of the frame after them.
     #[inline]
-    fn kick(&mut self, first: Position, written: usize) -> (usize, Option<Errno>) {
+    fn kick(&mut self, first: SlotPosition, written: usize) -> (usize, Option<Errno>) {
         let (mut next, mut sent) = (first, 0);
         while sent < written {
             let (buffer, address) = (std::ptr::null(), std::ptr::null());
@@ -160,7 +160,7 @@ impl TransmitRing {
 
     /// Takes back frames that the kernel has not taken, from a slot on.
     #[cold]
-    fn take_back(&mut self, from: Position, count: usize) {
+    fn take_back(&mut self, from: SlotPosition, count: usize) {
         let mut position = from;
         for _ in 0..count {
             self.word(position).store(status::AVAILABLE, Relaxed);
@@ -171,14 +171,14 @@ impl TransmitRing {
 
     /// The status word of a slot.
     #[inline(always)]
-    fn word(&self, position: Position) -> &AtomicU32 {
+    fn word(&self, position: SlotPosition) -> &AtomicU32 {
         // SAFETY: the slot is in the ring, whose mapping lives as long as self. Slots are aligned to cache lines, and
         // begin with this word, which the kernel accesses as a whole.
         unsafe { AtomicU32::from_ptr(self.slot(position).cast::<u32>().as_ptr()) }
     }
 
     #[inline(always)]
-    fn slot(&self, position: Position) -> NonNull<u8> {
+    fn slot(&self, position: SlotPosition) -> NonNull<u8> {
         // SAFETY: offsets of slots are in the ring.
         unsafe { self.ring.start().add(self.layout.offset(position)) }
     }

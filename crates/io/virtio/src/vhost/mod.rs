@@ -45,7 +45,7 @@ pub use frontend::{DriverFactory, Frontend, FrontendConfig, Negotiated, Placed, 
 pub use message::ProtocolFeatures;
 pub use policy::PeerPolicy;
 pub use port::Port;
-pub use request::Request;
+pub use request::VhostRequest;
 pub use status::{
     BackendStatus, DeviceSide, DriverSide, FrontendStatus, QueueState, QueueStatus, SideStatus, Snapshot,
 };

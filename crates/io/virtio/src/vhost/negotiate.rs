@@ -9,7 +9,7 @@ use crate::ring::Position;
 
 use super::channel::{Channel, Incoming, PATIENCE};
 use super::message::{Body, MAX_FILES, NO_FILE, ProtocolFeatures, RegionMessage, VringAddresses, VringState, flags};
-use super::request::Request;
+use super::request::VhostRequest;
 use super::{FrontendConfig, Negotiated, ProtocolError, QueueLayout, SharedFile};
 
 /// Bytes before the data in GET_CONFIG.
@@ -18,19 +18,19 @@ const CONFIG_HEADER: usize = 12;
 /// Negotiates the features of both sides.
 pub(super) fn negotiate(channel: &mut Channel, config: &FrontendConfig) -> Result<Agreed, ProtocolError> {
     let mut talk = Negotiation { channel, acknowledged: false };
-    let offered = Features(talk.number(Request::GET_FEATURES)?);
+    let offered = Features(talk.number(VhostRequest::GET_FEATURES)?);
     let wanted = config.features.with(Features::PROTOCOL_FEATURES);
     let mut features = (offered & wanted).coherent();
     let mut protocol = ProtocolFeatures::default();
     if features.has(Features::PROTOCOL_FEATURES) {
-        protocol.0 = talk.number(Request::GET_PROTOCOL_FEATURES)? & ProtocolFeatures::FRONTEND.0;
-        talk.set(Request::SET_PROTOCOL_FEATURES, &protocol.0.to_le_bytes(), &[])?;
+        protocol.0 = talk.number(VhostRequest::GET_PROTOCOL_FEATURES)? & ProtocolFeatures::FRONTEND.0;
+        talk.set(VhostRequest::SET_PROTOCOL_FEATURES, &protocol.0.to_le_bytes(), &[])?;
         talk.acknowledged = protocol.has(ProtocolFeatures::REPLY_ACK);
     }
-    talk.set(Request::SET_OWNER, &[], &[])?;
+    talk.set(VhostRequest::SET_OWNER, &[], &[])?;
     let mut pairs = 1;
     if features.has(Features::MQ) && protocol.has(ProtocolFeatures::MQ) {
-        let most = talk.number(Request::GET_QUEUE_NUM)?.max(1);
+        let most = talk.number(VhostRequest::GET_QUEUE_NUM)?.max(1);
         pairs = config.pairs.min(most.try_into().unwrap_or(u16::MAX));
     }
     if pairs == 1 {
@@ -40,7 +40,7 @@ pub(super) fn negotiate(channel: &mut Channel, config: &FrontendConfig) -> Resul
     if mac.is_none() && features.has(Features::MAC) && protocol.has(ProtocolFeatures::CONFIG) {
         mac = talk.mac()?;
     }
-    talk.set(Request::SET_FEATURES, &features.0.to_le_bytes(), &[])?;
+    talk.set(VhostRequest::SET_FEATURES, &features.0.to_le_bytes(), &[])?;
     let negotiated = Negotiated { features, pairs, ring_size: config.ring_size, mac };
     Ok(Agreed { negotiated, acknowledged: talk.acknowledged })
 }
@@ -63,11 +63,11 @@ pub(super) fn hand_over(
     talk.share(memory)?;
     // Calls first: DPDK creates a pair of queues when the first message about it is a call.
     for (index, queue) in (0..).zip(queues) {
-        talk.event(Request::SET_VRING_CALL, index, queue.call.as_ref())?;
+        talk.event(VhostRequest::SET_VRING_CALL, index, queue.call.as_ref())?;
     }
     for (index, queue) in (0..).zip(queues) {
-        talk.vring(Request::SET_VRING_NUM, index, queue.size.into())?;
-        talk.vring(Request::SET_VRING_BASE, index, Position::start(features).base())?;
+        talk.vring(VhostRequest::SET_VRING_NUM, index, queue.size.into())?;
+        talk.vring(VhostRequest::SET_VRING_BASE, index, Position::start(features).base())?;
         let addresses = VringAddresses {
             index,
             flags: 0,
@@ -76,12 +76,12 @@ pub(super) fn hand_over(
             available: queue.areas.driver,
             log: 0,
         };
-        talk.set(Request::SET_VRING_ADDR, &addresses.bytes(), &[])?;
-        talk.event(Request::SET_VRING_KICK, index.into(), queue.kick.as_ref())?;
+        talk.set(VhostRequest::SET_VRING_ADDR, &addresses.bytes(), &[])?;
+        talk.event(VhostRequest::SET_VRING_KICK, index.into(), queue.kick.as_ref())?;
     }
     if features.has(Features::PROTOCOL_FEATURES) {
         for (index, _) in (0..).zip(queues) {
-            talk.vring(Request::SET_VRING_ENABLE, index, 1)?;
+            talk.vring(VhostRequest::SET_VRING_ENABLE, index, 1)?;
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ struct Negotiation<'a> {
 
 impl Negotiation<'_> {
     /// Sends a request that has no reply of its own.
-    fn set(&mut self, request: Request, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), ProtocolError> {
+    fn set(&mut self, request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), ProtocolError> {
         if !self.acknowledged {
             return self.channel.send(request as u32, 0, body, files);
         }
@@ -107,11 +107,11 @@ impl Negotiation<'_> {
         }
     }
 
-    fn vring(&mut self, request: Request, index: u32, number: u32) -> Result<(), ProtocolError> {
+    fn vring(&mut self, request: VhostRequest, index: u32, number: u32) -> Result<(), ProtocolError> {
         self.set(request, &VringState { index, number }.bytes(), &[])
     }
 
-    fn event(&mut self, request: Request, index: u64, file: Option<&File>) -> Result<(), ProtocolError> {
+    fn event(&mut self, request: VhostRequest, index: u64, file: Option<&File>) -> Result<(), ProtocolError> {
         let value = if file.is_some() { index } else { index | NO_FILE };
         let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
         self.set(request, &value.to_le_bytes(), &files)
@@ -127,15 +127,15 @@ impl Negotiation<'_> {
             region.write(&mut body);
         }
         let files: Vec<_> = memory.iter().map(|shared| shared.file.as_fd()).collect();
-        self.set(Request::SET_MEM_TABLE, &body, &files)
+        self.set(VhostRequest::SET_MEM_TABLE, &body, &files)
     }
 
-    fn number(&mut self, request: Request) -> Result<u64, ProtocolError> {
+    fn number(&mut self, request: VhostRequest) -> Result<u64, ProtocolError> {
         self.channel.send(request as u32, 0, &[], &[])?;
         self.number_of(request)
     }
 
-    fn number_of(&mut self, request: Request) -> Result<u64, ProtocolError> {
+    fn number_of(&mut self, request: VhostRequest) -> Result<u64, ProtocolError> {
         let reply = self.reply(request)?;
         let mut body = Body::new(request.name(), &reply);
         let number = body.u64()?;
@@ -144,7 +144,7 @@ impl Negotiation<'_> {
 
     /// The device's network address, if it reports one.
     fn mac(&mut self) -> Result<Option<[u8; 6]>, ProtocolError> {
-        let request = Request::GET_CONFIG;
+        let request = VhostRequest::GET_CONFIG;
         let mut body = [0_u32, 6, 0].map(u32::to_le_bytes).concat();
         body.extend([0; 6]);
         self.channel.send(request as u32, 0, &body, &[])?;
@@ -154,7 +154,7 @@ impl Negotiation<'_> {
     }
 
     /// The body of the reply to a request.
-    fn reply(&mut self, request: Request) -> Result<Vec<u8>, ProtocolError> {
+    fn reply(&mut self, request: VhostRequest) -> Result<Vec<u8>, ProtocolError> {
         let unanswered = ProtocolError::Unanswered { request: request.name(), seconds: PATIENCE.as_secs() };
         let asked = Instant::now();
         loop {

@@ -28,39 +28,39 @@ macro_rules! requests {
         #[allow(missing_docs, non_camel_case_types, clippy::upper_case_acronyms, reason = "the protocol's names")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
-        pub enum Request { $($name = $number,)* }
+        pub enum VhostRequest { $($name = $number,)* }
 
-        impl Request {
+        impl VhostRequest {
             #[cfg(test)]
-            pub(super) const ALL: &'static [Request] = &[$(Request::$name,)*];
+            pub(super) const ALL: &'static [VhostRequest] = &[$(VhostRequest::$name,)*];
 
-            pub(super) fn of(number: u32) -> Option<Request> {
-                match number { $($number => Some(Request::$name),)* _ => None }
+            pub(super) fn of(number: u32) -> Option<VhostRequest> {
+                match number { $($number => Some(VhostRequest::$name),)* _ => None }
             }
 
             pub(super) fn name(self) -> &'static str {
-                match self { $(Request::$name => stringify!($name),)* }
+                match self { $(VhostRequest::$name => stringify!($name),)* }
             }
 
             /// The number of files that it may come with.
             fn files(self) -> RangeInclusive<usize> {
-                match self { $(Request::$name => None$(.or(Some($files)))?.unwrap_or(0..=0),)* }
+                match self { $(VhostRequest::$name => None$(.or(Some($files)))?.unwrap_or(0..=0),)* }
             }
 
             /// The protocol feature that it needs, if any, and that one's name.
             fn feature(self) -> Option<(ProtocolFeatures, &'static str)> {
                 match self {
-                    $(Request::$name => None$(.or(Some((ProtocolFeatures::$feature, stringify!($feature)))))?,)*
+                    $(VhostRequest::$name => None$(.or(Some((ProtocolFeatures::$feature, stringify!($feature)))))?,)*
                 }
             }
 
             /// Whether it changes the memory.
             pub(super) fn changes_memory(self) -> bool {
-                match self { $(Request::$name => !<[&str]>::is_empty(&[$(stringify!($memory))?]),)* }
+                match self { $(VhostRequest::$name => !<[&str]>::is_empty(&[$(stringify!($memory))?]),)* }
             }
 
             fn call(self, device: &mut Device, body: Body<'_>, files: Vec<UntrustedFd>) -> Result<Reply, ProtocolError> {
-                match self { $(Request::$name => call!(device, self, body, files, $handler $(, $files)?),)* }
+                match self { $(VhostRequest::$name => call!(device, self, body, files, $handler $(, $files)?),)* }
             }
         }
     };
@@ -96,7 +96,7 @@ requests! {
     REM_MEM_REG = 38 needs CONFIGURE_MEM_SLOTS changes memory, files 0..=1 => remove_region;
 }
 
-impl Request {
+impl VhostRequest {
     /// Whether it has its own reply, so that it cannot be refused.
     pub(super) fn has_own_reply(self) -> bool {
         self.name().starts_with("GET_")
@@ -129,21 +129,21 @@ mod tests {
 
     #[test]
     fn requests_are_numbered_as_the_protocol_numbers_them() {
-        for request in Request::ALL {
-            assert_eq!(Request::of(*request as u32), Some(*request));
+        for request in VhostRequest::ALL {
+            assert_eq!(VhostRequest::of(*request as u32), Some(*request));
         }
-        assert_eq!(Request::of(0), None);
-        assert_eq!(Request::of(39), None, "SET_STATUS is not offered");
-        assert_eq!(Request::REM_MEM_REG.name(), "REM_MEM_REG");
+        assert_eq!(VhostRequest::of(0), None);
+        assert_eq!(VhostRequest::of(39), None, "SET_STATUS is not offered");
+        assert_eq!(VhostRequest::REM_MEM_REG.name(), "REM_MEM_REG");
     }
 
     #[test]
     fn the_list_tells_what_a_request_needs() {
         let told =
-            |request: Request| (request.feature().map(|(_, name)| name), request.files(), request.changes_memory());
-        assert_eq!(told(Request::SET_OWNER), (None, 0..=0, false));
-        assert_eq!(told(Request::SET_MEM_TABLE), (None, 0..=MAX_FILES, true));
-        assert_eq!(told(Request::SET_LOG_FD), (Some("LOG_SHMFD"), 1..=1, false));
-        assert_eq!(told(Request::REM_MEM_REG), (Some("CONFIGURE_MEM_SLOTS"), 0..=1, true));
+            |request: VhostRequest| (request.feature().map(|(_, name)| name), request.files(), request.changes_memory());
+        assert_eq!(told(VhostRequest::SET_OWNER), (None, 0..=0, false));
+        assert_eq!(told(VhostRequest::SET_MEM_TABLE), (None, 0..=MAX_FILES, true));
+        assert_eq!(told(VhostRequest::SET_LOG_FD), (Some("LOG_SHMFD"), 1..=1, false));
+        assert_eq!(told(VhostRequest::REM_MEM_REG), (Some("CONFIGURE_MEM_SLOTS"), 0..=1, true));
     }
 }

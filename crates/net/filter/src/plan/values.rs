@@ -429,7 +429,7 @@ pub(crate) type Interval = (u32, u32);
 pub(crate) type Signature = Box<[(ValueId, u32)]>;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Form {
+enum SetForm {
     /// One interval, as most sets have.
     Interval([Interval; 1]),
     /// None or several, sorted, with gaps between.
@@ -447,8 +447,8 @@ enum TupleForm {
 /// All sets of a plan. Equal forms have equal numbers.
 #[derive(Default)]
 pub(crate) struct Sets {
-    forms: Vec<Form>,
-    index: FastMap<Form, SetId>,
+    forms: Vec<SetForm>,
+    index: FastMap<SetForm, SetId>,
     /// Sets of tuples, with their signatures, and the first set of which each is a union.
     tuples: Vec<(TupleForm, u32, u32)>,
     /// First words of all tuples of unions that start with a set.
@@ -459,7 +459,7 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    fn intern(&mut self, form: Form) -> SetId {
+    fn intern(&mut self, form: SetForm) -> SetId {
         let forms = &mut self.forms;
         *self.index.entry(form).or_insert_with_key(|form| {
             forms.push(form.clone());
@@ -468,22 +468,22 @@ impl Sets {
     }
 
     pub(crate) fn interval(&mut self, low: u32, high: u32) -> SetId {
-        self.intern(Form::Interval([(low, high)]))
+        self.intern(SetForm::Interval([(low, high)]))
     }
 
     pub(crate) fn intervals(&mut self, intervals: Vec<Interval>) -> SetId {
         match normal(intervals)[..] {
-            [interval] => self.intern(Form::Interval([interval])),
-            ref intervals => self.intern(Form::Intervals(intervals.into())),
+            [interval] => self.intern(SetForm::Interval([interval])),
+            ref intervals => self.intern(SetForm::Intervals(intervals.into())),
         }
     }
 
     /// The intervals of a set that is no union of others.
     pub(crate) fn simple(&self, set: SetId) -> Option<&[Interval]> {
         match &self.forms[set.0 as usize] {
-            Form::Interval(interval) => Some(interval),
-            Form::Intervals(intervals) => Some(intervals),
-            Form::Union(..) => None,
+            SetForm::Interval(interval) => Some(interval),
+            SetForm::Intervals(intervals) => Some(intervals),
+            SetForm::Union(..) => None,
         }
     }
 
@@ -504,7 +504,7 @@ impl Sets {
                 let all = one.iter().chain(other).copied().collect();
                 self.intervals(all)
             }
-            _ => self.intern(Form::Union(first, second)),
+            _ => self.intern(SetForm::Union(first, second)),
         }
     }
 
@@ -513,9 +513,9 @@ impl Sets {
         let (mut todo, mut intervals) = (vec![set], Vec::new());
         while let Some(set) = todo.pop() {
             match &self.forms[set.0 as usize] {
-                Form::Interval(more) => intervals.extend_from_slice(more),
-                Form::Intervals(more) => intervals.extend_from_slice(more),
-                Form::Union(first, second) => todo.extend([*first, *second]),
+                SetForm::Interval(more) => intervals.extend_from_slice(more),
+                SetForm::Intervals(more) => intervals.extend_from_slice(more),
+                SetForm::Union(first, second) => todo.extend([*first, *second]),
             }
         }
         normal(intervals)

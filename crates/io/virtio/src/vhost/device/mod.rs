@@ -27,7 +27,7 @@ use super::port::{LentRing, Ring};
 use super::ports::Ports;
 use super::queue::{Queue, Unusable};
 use super::regions::Regions;
-use super::request::Request;
+use super::request::VhostRequest;
 use super::status::DeviceStatus;
 use super::status::QueueState;
 use super::{BackendConfig, ProtocolError};
@@ -166,12 +166,12 @@ impl Device {
             return Err(ProtocolError::Unexpected(message.request));
         }
         let (number, wants_reply) = (message.request, message.needs_reply());
-        let request = Request::of(number);
+        let request = VhostRequest::of(number);
         let done = match request {
             Some(request) => request.handle(self, &message.body, message.files, self.session.protocol),
             None => Err(ProtocolError::Unknown(number)),
         };
-        let started = self.start(request.is_some_and(Request::changes_memory));
+        let started = self.start(request.is_some_and(VhostRequest::changes_memory));
         self.tell();
         let may_ack = wants_reply && self.session.protocol.has(ProtocolFeatures::REPLY_ACK);
         match done {
@@ -181,7 +181,7 @@ impl Device {
             }
             Ok(Reply::Done) if may_ack => channel.send(number, flags::REPLY, &u64::from(!started).to_le_bytes(), &[]),
             Ok(Reply::Done) => Ok(()),
-            Err(error) if may_ack && error.is_refusal() && !request.is_some_and(Request::has_own_reply) => {
+            Err(error) if may_ack && error.is_refusal() && !request.is_some_and(VhostRequest::has_own_reply) => {
                 self.status.common.protocol_error(&error);
                 channel.send(number, flags::REPLY, &1_u64.to_le_bytes(), &[])
             }
@@ -226,7 +226,7 @@ impl Device {
         self.disconnect();
     }
 
-    fn queue(&self, request: Request, queue: u32) -> Result<usize, ProtocolError> {
+    fn queue(&self, request: VhostRequest, queue: u32) -> Result<usize, ProtocolError> {
         let queues = self.session.queues.len();
         let index = usize::try_from(queue).ok().filter(|index| *index < queues);
         index.ok_or(ProtocolError::Queue { request: request.name(), queue, queues })

@@ -17,7 +17,7 @@ use crate::vhost::message::{
 };
 use crate::vhost::queue::Queue;
 use crate::vhost::regions::Regions;
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 use crate::{Features, Memory};
 
 use super::{Device, Reply};
@@ -91,7 +91,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_memory(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         mut body: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -118,7 +118,7 @@ impl Device {
 
     pub(in crate::vhost) fn add_region(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         mut body: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -135,7 +135,7 @@ impl Device {
 
     pub(in crate::vhost) fn remove_region(
         &mut self,
-        _: Request,
+        _: VhostRequest,
         mut body: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -157,10 +157,10 @@ impl Device {
 
     pub(in crate::vhost) fn set_size(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let state = VringState::read(body)?;
-        let index = self.queue(Request::SET_VRING_NUM, state.index)?;
+        let index = self.queue(VhostRequest::SET_VRING_NUM, state.index)?;
         let size = u16::try_from(state.number).ok().filter(|size| (1..=32_768).contains(size));
         let value = state.number.into();
-        let size = size.ok_or(ProtocolError::Value { request: Request::SET_VRING_NUM.name(), value })?;
+        let size = size.ok_or(ProtocolError::Value { request: VhostRequest::SET_VRING_NUM.name(), value })?;
         self.pause(&[index]);
         self.session.queues[index].size = size;
         self.session.queues[index].clear_error();
@@ -169,7 +169,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_addresses(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let addresses = VringAddresses::read(body)?;
-        let index = self.queue(Request::SET_VRING_ADDR, addresses.index)?;
+        let index = self.queue(VhostRequest::SET_VRING_ADDR, addresses.index)?;
         self.pause(&[index]);
         self.session.queues[index].addresses = Some(addresses);
         self.session.queues[index].clear_error();
@@ -178,7 +178,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_base(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let state = VringState::read(body)?;
-        let index = self.queue(Request::SET_VRING_BASE, state.index)?;
+        let index = self.queue(VhostRequest::SET_VRING_BASE, state.index)?;
         self.pause(&[index]);
         self.session.queues[index].base = state.number;
         self.session.queues[index].clear_error();
@@ -187,7 +187,7 @@ impl Device {
 
     pub(in crate::vhost) fn get_base(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let state = VringState::read(body)?;
-        let index = self.queue(Request::GET_VRING_BASE, state.index)?;
+        let index = self.queue(VhostRequest::GET_VRING_BASE, state.index)?;
         self.pause(&[index]);
         let session = &mut self.session;
         let queue = &mut session.queues[index];
@@ -198,7 +198,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_event(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         mut body: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -210,12 +210,12 @@ impl Device {
         }
         let index = self.queue(request, value as u32 & 0xff)?;
         let file = files.into_iter().next().map(|file| known_event(request, file)).transpose()?;
-        if request == Request::SET_VRING_ERR {
+        if request == VhostRequest::SET_VRING_ERR {
             set(request, &self.error_call(index), file)?;
             return Ok(Reply::Done);
         }
         self.pause(&[index]);
-        if request == Request::SET_VRING_CALL {
+        if request == VhostRequest::SET_VRING_CALL {
             set(request, &self.call(index), file)?;
         } else {
             self.session.queues[index].start(file);
@@ -225,7 +225,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_enabled(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let state = VringState::read(body)?;
-        let request = Request::SET_VRING_ENABLE;
+        let request = VhostRequest::SET_VRING_ENABLE;
         let index = self.queue(request, state.index)?;
         if state.number > 1 {
             return Err(ProtocolError::Value { request: request.name(), value: state.number.into() });
@@ -263,7 +263,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_log(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         mut body: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -281,7 +281,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_log_call(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         _: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -291,7 +291,7 @@ impl Device {
     }
 
     pub(in crate::vhost) fn get_inflight(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
-        let request = Request::GET_INFLIGHT_FD.name();
+        let request = VhostRequest::GET_INFLIGHT_FD.name();
         let size = body.size();
         let asked = InflightMessage::read(body)?;
         if asked.queues == 0 || usize::from(asked.queues) > self.session.queues.len() {
@@ -311,7 +311,7 @@ impl Device {
 
     pub(in crate::vhost) fn set_inflight(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         body: Body<'_>,
         files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
@@ -327,14 +327,14 @@ impl Device {
 }
 
 /// The only file of a request.
-fn one(request: Request, files: Vec<UntrustedFd>) -> Result<UntrustedFd, ProtocolError> {
+fn one(request: VhostRequest, files: Vec<UntrustedFd>) -> Result<UntrustedFd, ProtocolError> {
     let count = files.len();
     let only = files.into_iter().next().filter(|_| count == 1);
     only.ok_or(ProtocolError::Files { request: request.name(), files: count })
 }
 
 /// Checks that a descriptor is an event: anything else could make us wait, or worse. An event can be closed anywhere.
-fn known_event(request: Request, file: UntrustedFd) -> Result<File, ProtocolError> {
+fn known_event(request: VhostRequest, file: UntrustedFd) -> Result<File, ProtocolError> {
     match is_event(file.as_fd()) {
         Ok(true) => Ok(file.into_known()),
         Ok(false) => Err(ProtocolError::NotAnEvent { request: request.name() }),
@@ -343,7 +343,7 @@ fn known_event(request: Request, file: UntrustedFd) -> Result<File, ProtocolErro
 }
 
 /// Sets the event of a notifier.
-fn set(request: Request, notifier: &Notifier, file: Option<File>) -> Result<(), ProtocolError> {
+fn set(request: VhostRequest, notifier: &Notifier, file: Option<File>) -> Result<(), ProtocolError> {
     let request = request.name();
     notifier.set(file.map(Into::into)).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => ProtocolError::NotAnEvent { request },

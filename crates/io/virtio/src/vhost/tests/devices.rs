@@ -9,7 +9,7 @@ use super::peer::{Folder, Peer, until};
 use crate::Features;
 use crate::vhost::Mode;
 use crate::vhost::message::{Message, ProtocolFeatures, flags, header};
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 
 const FEATURES: u64 = Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0 | Features::MAC.0;
 
@@ -25,25 +25,25 @@ enum Answer {
 
 fn good(message: &Message, acknowledges: bool) -> Option<Vec<u8>> {
     let number = |number: u64| Some(number.to_le_bytes().to_vec());
-    match Request::of(message.request).unwrap() {
-        Request::GET_FEATURES => number(FEATURES),
-        Request::GET_PROTOCOL_FEATURES if acknowledges => number(ProtocolFeatures::BACKEND.0),
-        Request::GET_PROTOCOL_FEATURES => number(ProtocolFeatures::CONFIG.0),
-        Request::GET_QUEUE_NUM => number(1),
-        Request::GET_CONFIG => Some([&[0; 4][..], &6_u32.to_le_bytes(), &[0; 4], &[2, 0, 0, 0, 0, 9]].concat()),
+    match VhostRequest::of(message.request).unwrap() {
+        VhostRequest::GET_FEATURES => number(FEATURES),
+        VhostRequest::GET_PROTOCOL_FEATURES if acknowledges => number(ProtocolFeatures::BACKEND.0),
+        VhostRequest::GET_PROTOCOL_FEATURES => number(ProtocolFeatures::CONFIG.0),
+        VhostRequest::GET_QUEUE_NUM => number(1),
+        VhostRequest::GET_CONFIG => Some([&[0; 4][..], &6_u32.to_le_bytes(), &[0; 4], &[2, 0, 0, 0, 0, 9]].concat()),
         _ if message.needs_reply() => number(0),
         _ => None,
     }
 }
 
 /// Serves one connection like a good device, except for one request.
-fn device(listener: &UnixListener, acknowledges: bool, answer: impl Fn(Request) -> Answer) {
+fn device(listener: &UnixListener, acknowledges: bool, answer: impl Fn(VhostRequest) -> Answer) {
     let socket: UnixStream = listener.accept().unwrap().0;
     socket.set_nonblocking(true).unwrap();
     let mut peer = Peer::new(socket);
     while let Some(message) = peer.receive() {
         let reply = |body: &[u8]| [&header(message.request, flags::REPLY, body.len())[..], body].concat();
-        match answer(Request::of(message.request).unwrap()) {
+        match answer(VhostRequest::of(message.request).unwrap()) {
             Answer::Good => {
                 if let Some(body) = good(&message, acknowledges) {
                     peer.socket.write_all(&reply(&body)).unwrap();
@@ -58,20 +58,20 @@ fn device(listener: &UnixListener, acknowledges: bool, answer: impl Fn(Request) 
 }
 
 /// The name of an error, the request after which it is made, and the response.
-type Case = (&'static str, Request, fn() -> Answer);
+type Case = (&'static str, VhostRequest, fn() -> Answer);
 
 #[test]
 fn each_kind_of_bad_device_is_named_and_tried_again() {
     let cases: &[Case] = &[
-        ("message_size", Request::GET_FEATURES, || Answer::Body(vec![0; 7])),
-        ("message_size", Request::GET_PROTOCOL_FEATURES, || Answer::Body(vec![])),
-        ("message_too_long", Request::GET_FEATURES, || Answer::Raw(header(1, 4, 1 << 20).to_vec())),
-        ("message_version", Request::GET_FEATURES, || Answer::Raw(vec![1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0])),
-        ("message_unexpected", Request::GET_FEATURES, || Answer::Raw(header(2, 4, 0).to_vec())),
-        ("message_unexpected", Request::GET_FEATURES, || Answer::Raw(header(1, 0, 0).to_vec())),
-        ("refused", Request::SET_MEM_TABLE, || Answer::Body(1_u64.to_le_bytes().to_vec())),
-        ("refused", Request::SET_FEATURES, || Answer::Close),
-        ("unanswered", Request::SET_FEATURES, || Answer::Silence),
+        ("message_size", VhostRequest::GET_FEATURES, || Answer::Body(vec![0; 7])),
+        ("message_size", VhostRequest::GET_PROTOCOL_FEATURES, || Answer::Body(vec![])),
+        ("message_too_long", VhostRequest::GET_FEATURES, || Answer::Raw(header(1, 4, 1 << 20).to_vec())),
+        ("message_version", VhostRequest::GET_FEATURES, || Answer::Raw(vec![1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0])),
+        ("message_unexpected", VhostRequest::GET_FEATURES, || Answer::Raw(header(2, 4, 0).to_vec())),
+        ("message_unexpected", VhostRequest::GET_FEATURES, || Answer::Raw(header(1, 0, 0).to_vec())),
+        ("refused", VhostRequest::SET_MEM_TABLE, || Answer::Body(1_u64.to_le_bytes().to_vec())),
+        ("refused", VhostRequest::SET_FEATURES, || Answer::Close),
+        ("unanswered", VhostRequest::SET_FEATURES, || Answer::Silence),
     ];
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.socket()).unwrap();
@@ -107,7 +107,7 @@ fn a_device_that_speaks_without_being_asked_is_left() {
             // Once: the front end may be gone before the next one.
             let has_spoken = Cell::new(false);
             device(&listener, false, |asked| match asked {
-                Request::SET_VRING_ENABLE if !has_spoken.replace(true) => Answer::Raw(header(1, 4, 0).to_vec()),
+                VhostRequest::SET_VRING_ENABLE if !has_spoken.replace(true) => Answer::Raw(header(1, 4, 0).to_vec()),
                 _ => Answer::Good,
             });
         });

@@ -18,7 +18,7 @@ use bellows_testkit::{scratch, skip};
 use super::peer::{Host, LENGTH, Peer, until};
 use crate::vhost::PeerPolicy;
 use crate::vhost::message::header;
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 
 /// The file, and the thread that answers for it. All waiting calls are released at the end.
 struct Fuse {
@@ -129,7 +129,7 @@ fn with_silent_file(fuse: &Fuse, policy: PeerPolicy) -> (Host, Peer) {
     let (served, peer) = (host.peer(), host.peer());
     let mut body = 1_u64.to_le_bytes().to_vec();
     Peer::region().write(&mut body);
-    let message = [&header(Request::SET_MEM_TABLE as u32, 0, body.len())[..], &body].concat();
+    let message = [&header(VhostRequest::SET_MEM_TABLE as u32, 0, body.len())[..], &body].concat();
     let file = fuse.open();
     assert_eq!(bellows_ipc::socket::send(&peer.socket, &message, &[file.as_fd()]).unwrap(), message.len());
     drop(file);

@@ -13,7 +13,7 @@ use bellows_testkit::skip;
 use super::peer::{Engine, FEATURES, Folder, Host, LENGTH, Peer, config, errors, file, until};
 use crate::vhost::closer::MAX_UNCLOSED;
 use crate::vhost::message::{Message, RegionMessage, header};
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, Confinement, Mode, PeerPolicy};
 
 /// Requests that make a control thread do what a bug in it might: see [`misbehave`].
@@ -126,7 +126,7 @@ fn descriptors_whose_close_blocks_delay_nothing() {
     let start = Instant::now();
     let mut others = Vec::new();
     let mut send = |peer: &Peer, message: &[u8]| others.push(send_lingering(peer, message, Duration::from_secs(20)));
-    let half = header(Request::SET_VRING_CALL as u32, 0, 8);
+    let half = header(VhostRequest::SET_VRING_CALL as u32, 0, 8);
     // Of the wrong kind.
     let (served, peer) = (host.peer(), host.peer());
     send(&peer, &[&half[..], &[0; 8]].concat());
@@ -167,7 +167,7 @@ fn descriptors_whose_close_blocks_delay_nothing() {
 fn descriptors_to_close_are_bounded_and_reported() {
     let host = Host::start();
     let (served, first) = (host.peer(), host.peer());
-    let message = [&header(Request::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
+    let message = [&header(VhostRequest::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
     let _far = send_lingering(&first, &message, Duration::from_secs(4));
     drop(served);
     host.expect_errors("descriptor_kind", 1);
@@ -183,7 +183,7 @@ fn descriptors_to_close_are_bounded_and_reported() {
             host.status.snapshot()
         );
         let mut peer = host.peer();
-        let message = header(Request::GET_FEATURES as u32, 0, 0);
+        let message = header(VhostRequest::GET_FEATURES as u32, 0, 0);
         if bellows_ipc::socket::send(&peer.socket, &message, &[stranger.as_fd(); 8]).is_ok() {
             sent += 8;
         }
@@ -214,7 +214,7 @@ fn a_control_thread_that_hangs_does_not_hold_up_the_end() {
     drop(engine);
     let _engine = Engine::run(other_port);
     let mut next = Peer::connect(&folder.socket());
-    assert_ne!(next.number(Request::GET_FEATURES), 0, "the successor serves");
+    assert_ne!(next.number(VhostRequest::GET_FEATURES), 0, "the successor serves");
     drop(successor);
     assert!(!folder.socket().exists());
     let (again, _port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
@@ -250,7 +250,7 @@ fn a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged() {
     let host = Host::start();
     logged(&host);
     let mut peer = host.peer();
-    assert_ne!(peer.number(Request::GET_FEATURES), 0);
+    assert_ne!(peer.number(VhostRequest::GET_FEATURES), 0);
     let confinement = host.status.snapshot().confinement;
     if let Confinement::Not(why) = confinement {
         return skip("a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged", why);
@@ -270,7 +270,7 @@ fn a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged() {
     std::thread::spawn(|| File::open("/dev/null").unwrap()).join().unwrap();
     // A thread that must not be confined is not, and the status says so.
     let free = Host::with(PeerPolicy { confine: false, ..PeerPolicy::default() });
-    free.peer().number(Request::GET_FEATURES);
+    free.peer().number(VhostRequest::GET_FEATURES);
     let Confinement::Not(why) = free.status.snapshot().confinement else { panic!("it is confined") };
     assert!(why.contains("`confine`"), "{why}");
 }
@@ -295,7 +295,7 @@ fn the_log_lines_of_a_peer_are_limited() {
     let lines = logged(&host).len();
     assert!((10..=most).contains(&lines), "{lines} lines, {most} at most");
     std::thread::sleep(Duration::from_millis(1_100));
-    host.peer().number(Request::GET_FEATURES);
+    host.peer().number(VhostRequest::GET_FEATURES);
     until("what was left out", || {
         logged(&host).iter().any(|line| line.contains("lines about this peer were suppressed"))
     });
@@ -314,7 +314,7 @@ fn only_allowed_users_are_served() {
 
     let host = Host::with(PeerPolicy { users: vec![own.uid + 1, own.uid], ..PeerPolicy::default() });
     let mut peer = host.peer();
-    peer.number(Request::GET_FEATURES);
+    peer.number(VhostRequest::GET_FEATURES);
     assert_eq!(host.status.snapshot().peer, Some(own));
     drop(peer);
     until("the end", || host.status.snapshot().peer.is_none());
@@ -336,7 +336,7 @@ fn memory_that_is_no_memory_is_refused_unless_it_is_allowed() {
         let mut body = 1_u64.to_le_bytes().to_vec();
         RegionMessage::write(&Peer::region(), &mut body);
         peer.need_reply = true;
-        u64::from_le_bytes(peer.ask(Request::SET_MEM_TABLE, &body, &[disk.as_fd()]).body.try_into().unwrap())
+        u64::from_le_bytes(peer.ask(VhostRequest::SET_MEM_TABLE, &body, &[disk.as_fd()]).body.try_into().unwrap())
     };
     let host = Host::start();
     let mut peer = host.peer();
@@ -345,13 +345,13 @@ fn memory_that_is_no_memory_is_refused_unless_it_is_allowed() {
     let said = host.status.snapshot().last_error.unwrap();
     assert!(said.contains("not a file in memory") && said.contains("allow_file_memory"), "{said}");
     let log = [LENGTH.to_le_bytes(), [0; 8]].concat();
-    peer.send(Request::SET_LOG_BASE, &log, &[disk.as_fd()]);
+    peer.send(VhostRequest::SET_LOG_BASE, &log, &[disk.as_fd()]);
     host.expect_errors("mapping_unusable", 1);
     drop(peer);
     let mut peer = host.peer();
     peer.negotiate(FEATURES);
     let inflight = crate::vhost::message::InflightMessage { length: LENGTH, offset: 0, queues: 2, queue_size: 64 };
-    peer.send(Request::SET_INFLIGHT_FD, &inflight.bytes(), &[disk.as_fd()]);
+    peer.send(VhostRequest::SET_INFLIGHT_FD, &inflight.bytes(), &[disk.as_fd()]);
     host.expect_errors("mapping_unusable", 2);
 
     let host = Host::with(PeerPolicy { any_file: true, ..PeerPolicy::default() });

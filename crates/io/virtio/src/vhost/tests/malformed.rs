@@ -18,7 +18,7 @@ use crate::vhost::closer::Closer;
 use crate::vhost::message::{
     InflightMessage, MAX_BODY, NO_FILE, ProtocolFeatures, RegionMessage, VringAddresses, VringState, header,
 };
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 use crate::vhost::{ProtocolError, QueueState};
 use bellows_handover::Signal;
 
@@ -28,7 +28,7 @@ type Violation = (&'static str, fn(&mut Peer));
 fn mem_table(peer: &mut Peer, regions: &[RegionMessage], files: &[BorrowedFd<'_>]) {
     let mut body = (regions.len() as u64).to_le_bytes().to_vec();
     regions.iter().for_each(|region| region.write(&mut body));
-    peer.send(Request::SET_MEM_TABLE, &body, files);
+    peer.send(VhostRequest::SET_MEM_TABLE, &body, files);
 }
 
 fn one_region(peer: &mut Peer, region: RegionMessage, file: &File) {
@@ -41,17 +41,17 @@ const MISTAKES: &[Violation] = &[
     ("message_too_long", |peer| peer.socket.write_all(&header(1, 0, MAX_BODY + 1)).unwrap()),
     ("message_too_long", |peer| peer.socket.write_all(&header(5, 0, u32::MAX as usize)).unwrap()),
     ("message_unexpected", |peer| peer.socket.write_all(&header(1, 4, 0)).unwrap()),
-    ("message_size", |peer| peer.send(Request::GET_FEATURES, &[0], &[])),
-    ("message_size", |peer| peer.send(Request::SET_FEATURES, &[0; 7], &[])),
-    ("message_size", |peer| peer.send(Request::SET_FEATURES, &[0; 9], &[])),
-    ("message_size", |peer| peer.send(Request::SET_VRING_ADDR, &[0; 39], &[])),
-    ("message_size", |peer| peer.send(Request::SET_MEM_TABLE, &[], &[])),
-    ("message_size", |peer| peer.send(Request::SET_MEM_TABLE, &[2, 0, 0, 0, 0, 0, 0, 0, 0], &[])),
-    ("message_size", |peer| peer.send(Request::GET_CONFIG, &[0; 11], &[])),
-    ("message_size", |peer| peer.send(Request::SET_CONFIG, &[9; 12], &[])),
-    ("message_size", |peer| peer.send(Request::GET_INFLIGHT_FD, &[0; 19], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::GET_FEATURES, &[0], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::SET_FEATURES, &[0; 7], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::SET_FEATURES, &[0; 9], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::SET_VRING_ADDR, &[0; 39], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::SET_MEM_TABLE, &[], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::SET_MEM_TABLE, &[2, 0, 0, 0, 0, 0, 0, 0, 0], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::GET_CONFIG, &[0; 11], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::SET_CONFIG, &[9; 12], &[])),
+    ("message_size", |peer| peer.send(VhostRequest::GET_INFLIGHT_FD, &[0; 19], &[])),
     ("message_cut_off", |peer| {
-        peer.socket.write_all(&header(Request::SET_FEATURES as u32, 0, 8)).unwrap();
+        peer.socket.write_all(&header(VhostRequest::SET_FEATURES as u32, 0, 8)).unwrap();
         peer.socket.write_all(&[0; 3]).unwrap();
         peer.socket.shutdown(Shutdown::Write).unwrap();
     }),
@@ -69,15 +69,15 @@ const MISTAKES: &[Violation] = &[
     // Descriptors.
     ("descriptor_count", |peer| {
         let memory = memfd::create(8).unwrap();
-        peer.send(Request::GET_FEATURES, &[], &[memory.as_fd()]);
+        peer.send(VhostRequest::GET_FEATURES, &[], &[memory.as_fd()]);
     }),
     ("descriptor_count", |peer| {
         let (one, other) = (event(), event());
-        peer.send(Request::SET_VRING_CALL, &[0; 8], &[one.as_fd(), other.as_fd()]);
+        peer.send(VhostRequest::SET_VRING_CALL, &[0; 8], &[one.as_fd(), other.as_fd()]);
     }),
-    ("descriptor_count", |peer| peer.event(Request::SET_VRING_KICK, 0, None)),
-    ("descriptor_count", |peer| peer.event(Request::SET_VRING_KICK, NO_FILE, Some(&event()))),
-    ("descriptor_count", |peer| peer.send(Request::SET_LOG_BASE, &[0; 16], &[])),
+    ("descriptor_count", |peer| peer.event(VhostRequest::SET_VRING_KICK, 0, None)),
+    ("descriptor_count", |peer| peer.event(VhostRequest::SET_VRING_KICK, NO_FILE, Some(&event()))),
+    ("descriptor_count", |peer| peer.send(VhostRequest::SET_LOG_BASE, &[0; 16], &[])),
     ("descriptor_count", |peer| mem_table(peer, &[Peer::region()], &[])),
     ("descriptor_count", |peer| {
         let memory = memfd::create(LENGTH).unwrap();
@@ -87,37 +87,37 @@ const MISTAKES: &[Violation] = &[
         let memory = memfd::create(LENGTH).unwrap();
         mem_table(peer, &[Peer::region()], &[memory.as_fd(); 9]);
     }),
-    ("descriptor_kind", |peer| peer.event(Request::SET_VRING_KICK, 0, Some(&memfd::create(8).unwrap()))),
+    ("descriptor_kind", |peer| peer.event(VhostRequest::SET_VRING_KICK, 0, Some(&memfd::create(8).unwrap()))),
     ("descriptor_kind", |peer| {
         let (reader, _writer) = std::io::pipe().unwrap();
-        peer.event(Request::SET_VRING_CALL, 0, Some(&file(reader)));
+        peer.event(VhostRequest::SET_VRING_CALL, 0, Some(&file(reader)));
     }),
     ("descriptor_kind", |peer| {
         let (socket, _other) = UnixStream::pair().unwrap();
-        peer.event(Request::SET_VRING_ERR, 0, Some(&file(socket)));
+        peer.event(VhostRequest::SET_VRING_ERR, 0, Some(&file(socket)));
     }),
     // Values.
-    ("features_not_offered", |peer| peer.set(Request::SET_FEATURES, 1 << 63)),
-    ("features_not_offered", |peer| peer.set(Request::SET_PROTOCOL_FEATURES, 1 << 16)),
-    ("queue_unknown", |peer| peer.vring(Request::SET_VRING_NUM, 4, 256)),
-    ("queue_unknown", |peer| peer.vring(Request::SET_VRING_BASE, u32::MAX, 0)),
-    ("queue_unknown", |peer| peer.vring(Request::GET_VRING_BASE, 4, 0)),
-    ("queue_unknown", |peer| peer.vring(Request::SET_VRING_ENABLE, 4, 1)),
-    ("queue_unknown", |peer| peer.send(Request::SET_VRING_ADDR, &Peer::addresses(4).bytes(), &[])),
-    ("queue_unknown", |peer| peer.event(Request::SET_VRING_KICK, 0xff, Some(&event()))),
-    ("value_not_allowed", |peer| peer.vring(Request::SET_VRING_NUM, 0, 0)),
-    ("value_not_allowed", |peer| peer.vring(Request::SET_VRING_NUM, 0, 32_769)),
-    ("value_not_allowed", |peer| peer.vring(Request::SET_VRING_NUM, 0, 0x1_0100)),
-    ("value_not_allowed", |peer| peer.vring(Request::SET_VRING_ENABLE, 0, 2)),
-    ("value_not_allowed", |peer| peer.send(Request::SET_MEM_TABLE, &[0; 8], &[])),
-    ("value_not_allowed", |peer| peer.send(Request::SET_MEM_TABLE, &[9, 0, 0, 0, 0, 0, 0, 0], &[])),
+    ("features_not_offered", |peer| peer.set(VhostRequest::SET_FEATURES, 1 << 63)),
+    ("features_not_offered", |peer| peer.set(VhostRequest::SET_PROTOCOL_FEATURES, 1 << 16)),
+    ("queue_unknown", |peer| peer.vring(VhostRequest::SET_VRING_NUM, 4, 256)),
+    ("queue_unknown", |peer| peer.vring(VhostRequest::SET_VRING_BASE, u32::MAX, 0)),
+    ("queue_unknown", |peer| peer.vring(VhostRequest::GET_VRING_BASE, 4, 0)),
+    ("queue_unknown", |peer| peer.vring(VhostRequest::SET_VRING_ENABLE, 4, 1)),
+    ("queue_unknown", |peer| peer.send(VhostRequest::SET_VRING_ADDR, &Peer::addresses(4).bytes(), &[])),
+    ("queue_unknown", |peer| peer.event(VhostRequest::SET_VRING_KICK, 0xff, Some(&event()))),
+    ("value_not_allowed", |peer| peer.vring(VhostRequest::SET_VRING_NUM, 0, 0)),
+    ("value_not_allowed", |peer| peer.vring(VhostRequest::SET_VRING_NUM, 0, 32_769)),
+    ("value_not_allowed", |peer| peer.vring(VhostRequest::SET_VRING_NUM, 0, 0x1_0100)),
+    ("value_not_allowed", |peer| peer.vring(VhostRequest::SET_VRING_ENABLE, 0, 2)),
+    ("value_not_allowed", |peer| peer.send(VhostRequest::SET_MEM_TABLE, &[0; 8], &[])),
+    ("value_not_allowed", |peer| peer.send(VhostRequest::SET_MEM_TABLE, &[9, 0, 0, 0, 0, 0, 0, 0], &[])),
     ("value_not_allowed", |peer| {
         let asked = InflightMessage { queues: 5, queue_size: 256, ..InflightMessage::default() };
-        peer.send(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+        peer.send(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
     }),
     ("value_not_allowed", |peer| {
         let asked = InflightMessage { queues: 1, queue_size: 65_535, ..InflightMessage::default() };
-        peer.send(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+        peer.send(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
     }),
     // Memory.
     ("memory_unusable", |peer| one_region(peer, RegionMessage { length: 0, ..Peer::region() }, &event())),
@@ -158,23 +158,23 @@ const MISTAKES: &[Violation] = &[
     ("memory_unknown", |peer| {
         let mut body = vec![0; 8];
         Peer::region().write(&mut body);
-        peer.send(Request::REM_MEM_REG, &body, &[]);
+        peer.send(VhostRequest::REM_MEM_REG, &body, &[]);
     }),
     ("mapping_unusable", |peer| {
         let body = [LENGTH.to_le_bytes(), 1_u64.to_le_bytes()].concat();
-        peer.send(Request::SET_LOG_BASE, &body, &[memfd::create(LENGTH).unwrap().as_fd()]);
+        peer.send(VhostRequest::SET_LOG_BASE, &body, &[memfd::create(LENGTH).unwrap().as_fd()]);
     }),
     ("mapping_unusable", |peer| {
         let body = [(1_u64 << 46).to_le_bytes(), 0_u64.to_le_bytes()].concat();
-        peer.send(Request::SET_LOG_BASE, &body, &[memfd::create(1 << 46).unwrap().as_fd()]);
+        peer.send(VhostRequest::SET_LOG_BASE, &body, &[memfd::create(1 << 46).unwrap().as_fd()]);
     }),
     ("mapping_unusable", |peer| {
         let region = InflightMessage { length: 1 << 46, offset: 0, queues: 2, queue_size: 256 };
-        peer.send(Request::SET_INFLIGHT_FD, &region.bytes(), &[memfd::create(1 << 46).unwrap().as_fd()]);
+        peer.send(VhostRequest::SET_INFLIGHT_FD, &region.bytes(), &[memfd::create(1 << 46).unwrap().as_fd()]);
     }),
     ("mapping_unusable", |peer| {
         let region = InflightMessage { length: 64, offset: 0, queues: 2, queue_size: 256 };
-        peer.send(Request::SET_INFLIGHT_FD, &region.bytes(), &[memfd::create(64).unwrap().as_fd()]);
+        peer.send(VhostRequest::SET_INFLIGHT_FD, &region.bytes(), &[memfd::create(64).unwrap().as_fd()]);
     }),
 ];
 
@@ -202,32 +202,32 @@ fn with_acknowledgements_a_refusal_leaves_the_connection_open() {
     peer.negotiate(FEATURES);
     peer.need_reply = true;
     let wrong_kind = memfd::create(8).unwrap();
-    let mut refused = |request: Request, body: &[u8], files: &[BorrowedFd<'_>], name: &str| {
+    let mut refused = |request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>], name: &str| {
         assert_eq!(peer.ask(request, body, files).body, 1_u64.to_le_bytes(), "{}", request.name());
         assert!(host.status.snapshot().errors.iter().any(|(known, _)| *known == name), "{name}");
     };
-    refused(Request::SET_VRING_NUM, &VringState { index: 9, number: 1 }.bytes(), &[], "queue_unknown");
-    refused(Request::SET_VRING_NUM, &VringState { index: 0, number: 0 }.bytes(), &[], "value_not_allowed");
-    refused(Request::SET_VRING_KICK, &[0; 8], &[wrong_kind.as_fd()], "descriptor_kind");
-    refused(Request::SET_FEATURES, &[0xff; 8], &[], "features_not_offered");
+    refused(VhostRequest::SET_VRING_NUM, &VringState { index: 9, number: 1 }.bytes(), &[], "queue_unknown");
+    refused(VhostRequest::SET_VRING_NUM, &VringState { index: 0, number: 0 }.bytes(), &[], "value_not_allowed");
+    refused(VhostRequest::SET_VRING_KICK, &[0; 8], &[wrong_kind.as_fd()], "descriptor_kind");
+    refused(VhostRequest::SET_FEATURES, &[0xff; 8], &[], "features_not_offered");
     let mut region = vec![0; 8];
     Peer::region().write(&mut region);
-    refused(Request::REM_MEM_REG, &region, &[], "memory_unknown");
-    refused(Request::ADD_MEM_REG, &region, &[wrong_kind.as_fd()], "memory_unusable");
-    assert_eq!(peer.ask(Request::ADD_MEM_REG, &region, &[peer.memory.try_clone().unwrap().as_fd()]).body, [0; 8]);
+    refused(VhostRequest::REM_MEM_REG, &region, &[], "memory_unknown");
+    refused(VhostRequest::ADD_MEM_REG, &region, &[wrong_kind.as_fd()], "memory_unusable");
+    assert_eq!(peer.ask(VhostRequest::ADD_MEM_REG, &region, &[peer.memory.try_clone().unwrap().as_fd()]).body, [0; 8]);
 }
 
 #[test]
 fn requests_before_their_feature_are_refused() {
     let host = Host::start();
     for request in [
-        Request::GET_QUEUE_NUM,
-        Request::GET_CONFIG,
-        Request::SET_CONFIG,
-        Request::GET_INFLIGHT_FD,
-        Request::RESET_DEVICE,
-        Request::GET_MAX_MEM_SLOTS,
-        Request::REM_MEM_REG,
+        VhostRequest::GET_QUEUE_NUM,
+        VhostRequest::GET_CONFIG,
+        VhostRequest::SET_CONFIG,
+        VhostRequest::GET_INFLIGHT_FD,
+        VhostRequest::RESET_DEVICE,
+        VhostRequest::GET_MAX_MEM_SLOTS,
+        VhostRequest::REM_MEM_REG,
     ] {
         let before = errors(&host.status.snapshot(), "request_not_negotiated");
         let mut peer = host.peer();
@@ -246,10 +246,10 @@ fn an_impossible_ring_fails_alone() {
     peer.negotiate(FEATURES);
     peer.share_memory();
     peer.start_ring(1, 0);
-    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.vring(VhostRequest::SET_VRING_ENABLE, 1, 1);
     peer.need_reply = true;
     let failed = event();
-    peer.ask(Request::SET_VRING_ERR, &2_u64.to_le_bytes(), &[failed.as_fd()]);
+    peer.ask(VhostRequest::SET_VRING_ERR, &2_u64.to_le_bytes(), &[failed.as_fd()]);
     let good = Peer::addresses(2);
     for (number, (size, addresses)) in [
         (100, good),
@@ -262,11 +262,11 @@ fn an_impossible_ring_fails_alone() {
     .into_iter()
     .enumerate()
     {
-        peer.ask(Request::SET_VRING_NUM, &VringState { index: 2, number: size }.bytes(), &[]);
-        peer.ask(Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
-        peer.ask(Request::SET_VRING_ENABLE, &VringState { index: 2, number: 1 }.bytes(), &[]);
+        peer.ask(VhostRequest::SET_VRING_NUM, &VringState { index: 2, number: size }.bytes(), &[]);
+        peer.ask(VhostRequest::SET_VRING_ADDR, &addresses.bytes(), &[]);
+        peer.ask(VhostRequest::SET_VRING_ENABLE, &VringState { index: 2, number: 1 }.bytes(), &[]);
         let kick = event();
-        assert_eq!(peer.ask(Request::SET_VRING_KICK, &2_u64.to_le_bytes(), &[kick.as_fd()]).body, 1_u64.to_le_bytes());
+        assert_eq!(peer.ask(VhostRequest::SET_VRING_KICK, &2_u64.to_le_bytes(), &[kick.as_fd()]).body, 1_u64.to_le_bytes());
         assert_eq!(errors(&host.status.snapshot(), "ring_unusable"), number as u64 + 1);
         let QueueState::Failed(_) = host.status.snapshot().side.queues[2].state else { panic!("{size} {addresses:?}") };
         until("the word that a ring has failed", || (&failed).read_exact(&mut [0; 8]).is_ok());
@@ -285,9 +285,9 @@ fn a_broken_ring_is_stopped_and_its_process_notified() {
     peer.share_memory();
     for queue in [1, 3] {
         let failed = event();
-        peer.event(Request::SET_VRING_ERR, queue.into(), Some(&failed));
+        peer.event(VhostRequest::SET_VRING_ERR, queue.into(), Some(&failed));
         peer.start_ring(queue, 0);
-        peer.vring(Request::SET_VRING_ENABLE, queue, 1);
+        peer.vring(VhostRequest::SET_VRING_ENABLE, queue, 1);
         // The index jumps further than the ring's size.
         use std::os::unix::fs::FileExt;
         let at = u64::from(queue) * 0x10000 + 0x2000 + 2;
@@ -337,19 +337,19 @@ fn memory_that_is_whole_again_is_mapped_again() {
 fn one_byte_at_a_time_is_slow_but_fine() {
     let host = Host::start();
     let mut peer = host.peer();
-    for byte in header(Request::GET_FEATURES as u32, 0, 0) {
+    for byte in header(VhostRequest::GET_FEATURES as u32, 0, 0) {
         peer.socket.write_all(&[byte]).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(peer.receive().unwrap().body.len(), 8);
     // Descriptors may come with any byte.
     let call = event();
-    let message = [&header(Request::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
+    let message = [&header(VhostRequest::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
     for (index, byte) in message.iter().enumerate() {
         let files = if index == 15 { vec![call.as_fd()] } else { Vec::new() };
         bellows_ipc::socket::send(&peer.socket, &[*byte], &files).unwrap();
     }
-    assert_ne!(peer.number(Request::GET_FEATURES), 0);
+    assert_ne!(peer.number(VhostRequest::GET_FEATURES), 0);
     assert_eq!(host.status.snapshot().errors, []);
 }
 
@@ -382,7 +382,7 @@ fn an_unread_peer_does_not_delay_the_end() {
     let host = Host::start();
     let mut peer = host.peer();
     peer.socket.set_nonblocking(true).unwrap();
-    let ask = header(Request::GET_FEATURES as u32, 0, 0);
+    let ask = header(VhostRequest::GET_FEATURES as u32, 0, 0);
     let mut full = 0;
     let deadline = Deadline::new("a full socket");
     while full < 20 {
@@ -406,10 +406,10 @@ fn descriptors_are_not_leaked() {
     std::fs::write(&folder, "x").unwrap();
     let marked = File::open(&folder).unwrap();
     assert_eq!(open(), 1);
-    for request in Request::ALL {
+    for request in VhostRequest::ALL {
         for count in [1, 2, 8, 12, 16] {
             let mut peer = host.peer();
-            peer.set(Request::SET_PROTOCOL_FEATURES, ProtocolFeatures::BACKEND.0);
+            peer.set(VhostRequest::SET_PROTOCOL_FEATURES, ProtocolFeatures::BACKEND.0);
             let files = vec![marked.as_fd(); count];
             peer.send(*request, &[0; 8], &files);
             peer.socket.shutdown(Shutdown::Write).unwrap();

@@ -21,7 +21,7 @@ use crate::ring::Direction;
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, VringAddresses, VringState, flags};
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, BackendConfig, BackendStatus, DeviceSide, Mode, PeerPolicy, Port, Snapshot};
 use bellows_handover::Signal;
 
@@ -148,7 +148,7 @@ impl Peer {
         Peer { socket, channel, memory: memfd::create(LENGTH).unwrap(), need_reply: false }
     }
 
-    pub(super) fn send(&mut self, request: Request, body: &[u8], files: &[BorrowedFd<'_>]) {
+    pub(super) fn send(&mut self, request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>]) {
         let flags = if self.need_reply { flags::NEED_REPLY } else { 0 };
         self.channel.send(request as u32, flags, body, files).unwrap();
     }
@@ -163,41 +163,41 @@ impl Peer {
     }
 
     /// Sends a request and receives its reply.
-    pub(super) fn ask(&mut self, request: Request, body: &[u8], files: &[BorrowedFd<'_>]) -> Message {
+    pub(super) fn ask(&mut self, request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>]) -> Message {
         self.send(request, body, files);
         let reply = self.receive().unwrap_or_else(|| panic!("the connection was closed after {}", request.name()));
         assert_eq!((reply.request, reply.flags), (request as u32, flags::VERSION | flags::REPLY));
         reply
     }
 
-    pub(super) fn number(&mut self, request: Request) -> u64 {
+    pub(super) fn number(&mut self, request: VhostRequest) -> u64 {
         let reply = self.ask(request, &[], &[]);
         u64::from_le_bytes(reply.body.try_into().unwrap())
     }
 
-    pub(super) fn set(&mut self, request: Request, value: u64) {
+    pub(super) fn set(&mut self, request: VhostRequest, value: u64) {
         self.send(request, &value.to_le_bytes(), &[]);
     }
 
-    pub(super) fn vring(&mut self, request: Request, index: u32, number: u32) {
+    pub(super) fn vring(&mut self, request: VhostRequest, index: u32, number: u32) {
         self.send(request, &VringState { index, number }.bytes(), &[]);
     }
 
-    pub(super) fn event(&mut self, request: Request, value: u64, file: Option<&File>) {
+    pub(super) fn event(&mut self, request: VhostRequest, value: u64, file: Option<&File>) {
         let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
         self.send(request, &value.to_le_bytes(), &files);
     }
 
     /// Negotiates these features, all of the protocol's, and, if requested, acknowledgements from then on.
     pub(super) fn negotiate(&mut self, features: Features) {
-        assert!(self.number(Request::GET_FEATURES) & features.0 == features.0);
+        assert!(self.number(VhostRequest::GET_FEATURES) & features.0 == features.0);
         if features.has(Features::PROTOCOL_FEATURES) {
-            let protocol = self.number(Request::GET_PROTOCOL_FEATURES);
+            let protocol = self.number(VhostRequest::GET_PROTOCOL_FEATURES);
             assert_eq!(protocol, ProtocolFeatures::BACKEND.0);
-            self.set(Request::SET_PROTOCOL_FEATURES, protocol);
+            self.set(VhostRequest::SET_PROTOCOL_FEATURES, protocol);
         }
-        self.send(Request::SET_OWNER, &[], &[]);
-        self.set(Request::SET_FEATURES, features.0);
+        self.send(VhostRequest::SET_OWNER, &[], &[]);
+        self.set(VhostRequest::SET_FEATURES, features.0);
     }
 
     pub(super) fn region() -> RegionMessage {
@@ -208,7 +208,7 @@ impl Peer {
         let mut body = 1_u64.to_le_bytes().to_vec();
         Peer::region().write(&mut body);
         let memory = self.memory.try_clone().unwrap();
-        self.send(Request::SET_MEM_TABLE, &body, &[memory.as_fd()]);
+        self.send(VhostRequest::SET_MEM_TABLE, &body, &[memory.as_fd()]);
     }
 
     pub(super) fn addresses(index: u32) -> VringAddresses {
@@ -219,11 +219,11 @@ impl Peer {
     /// Sets a ring up and starts it. Rings are at multiples of 64 KiB.
     pub(super) fn start_ring(&mut self, index: u32, base: u32) -> (File, File) {
         let (call, kick) = (event(), event());
-        self.vring(Request::SET_VRING_NUM, index, SIZE.into());
-        self.vring(Request::SET_VRING_BASE, index, base);
-        self.send(Request::SET_VRING_ADDR, &Peer::addresses(index).bytes(), &[]);
-        self.event(Request::SET_VRING_CALL, index.into(), Some(&call));
-        self.event(Request::SET_VRING_KICK, index.into(), Some(&kick));
+        self.vring(VhostRequest::SET_VRING_NUM, index, SIZE.into());
+        self.vring(VhostRequest::SET_VRING_BASE, index, base);
+        self.send(VhostRequest::SET_VRING_ADDR, &Peer::addresses(index).bytes(), &[]);
+        self.event(VhostRequest::SET_VRING_CALL, index.into(), Some(&call));
+        self.event(VhostRequest::SET_VRING_KICK, index.into(), Some(&kick));
         (call, kick)
     }
 
@@ -251,7 +251,7 @@ impl Peer {
     }
 
     pub(super) fn base(&mut self, index: u32) -> u32 {
-        let reply = self.ask(Request::GET_VRING_BASE, &VringState { index, number: 0 }.bytes(), &[]);
+        let reply = self.ask(VhostRequest::GET_VRING_BASE, &VringState { index, number: 0 }.bytes(), &[]);
         u32::from_le_bytes(reply.body[4..].try_into().unwrap())
     }
 }

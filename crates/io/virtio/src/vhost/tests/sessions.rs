@@ -11,7 +11,7 @@ use bellows_ipc::memfd;
 use super::peer::{Engine, Folder, GUEST, Host, LENGTH, Peer, SIZE, USER, config, event, until};
 use crate::Features;
 use crate::vhost::message::{InflightMessage, Message, ProtocolFeatures, RegionMessage, VringAddresses, VringState};
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, Mode, QueueState};
 
 const FEATURES: Features =
@@ -30,10 +30,10 @@ fn packets_flow_from_the_first_kick_to_the_base() {
     peer.share_memory();
     peer.start_ring(0, 0);
     peer.start_ring(1, 0);
-    assert_eq!(peer.number(Request::GET_QUEUE_NUM), 2);
+    assert_eq!(peer.number(VhostRequest::GET_QUEUE_NUM), 2);
     assert_eq!(host.status.snapshot().side.queues[1].state, QueueState::Disabled);
-    peer.vring(Request::SET_VRING_ENABLE, 0, 1);
-    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.vring(VhostRequest::SET_VRING_ENABLE, 0, 1);
+    peer.vring(VhostRequest::SET_VRING_ENABLE, 1, 1);
     until("rings run", || running(&host) == [true, true, false, false]);
     peer.transmit(1, 0, 200);
     until("packets", || peer.used(1) == 200);
@@ -45,7 +45,7 @@ fn packets_flow_from_the_first_kick_to_the_base() {
     peer.transmit(1, 200, 50);
     assert_eq!(peer.base(0), 0);
     // It continues at its position.
-    peer.event(Request::SET_VRING_KICK, 1, Some(&event()));
+    peer.event(VhostRequest::SET_VRING_KICK, 1, Some(&event()));
     until("packets after the second kick", || peer.used(1) == 250);
     assert_eq!(host.status.snapshot().side.queues[1].size, SIZE);
     drop(peer);
@@ -59,7 +59,7 @@ fn packets_flow_from_the_first_kick_to_the_base() {
 fn a_driver_without_protocol_features_has_enabled_queues_and_may_skip_set_features() {
     let host = Host::start();
     let mut peer = host.peer();
-    assert!(peer.number(Request::GET_FEATURES) & Features::VERSION_1.0 != 0);
+    assert!(peer.number(VhostRequest::GET_FEATURES) & Features::VERSION_1.0 != 0);
     peer.share_memory();
     peer.start_ring(1, 0);
     until("the ring runs", || running(&host)[1]);
@@ -114,19 +114,19 @@ fn acknowledgements_are_sent_when_wanted() {
     let mut peer = host.peer();
     peer.need_reply = true;
     // Not negotiated yet: no acknowledgement, so the next message is the reply to the next request.
-    peer.send(Request::SET_OWNER, &[], &[]);
-    peer.set(Request::SET_FEATURES, FEATURES.0);
-    assert_eq!(peer.number(Request::GET_PROTOCOL_FEATURES), ProtocolFeatures::BACKEND.0);
+    peer.send(VhostRequest::SET_OWNER, &[], &[]);
+    peer.set(VhostRequest::SET_FEATURES, FEATURES.0);
+    assert_eq!(peer.number(VhostRequest::GET_PROTOCOL_FEATURES), ProtocolFeatures::BACKEND.0);
     let ask = |peer: &mut Peer, request, value: u64| peer.ask(request, &value.to_le_bytes(), &[]).body;
     let (good, bad) = (0_u64.to_le_bytes(), 1_u64.to_le_bytes());
-    assert_eq!(ask(&mut peer, Request::SET_PROTOCOL_FEATURES, ProtocolFeatures::BACKEND.0), good);
-    assert_eq!(ask(&mut peer, Request::SET_FEATURES, FEATURES.0), good);
-    assert_eq!(ask(&mut peer, Request::SET_FEATURES, 1 << 60), bad);
-    assert_eq!(ask(&mut peer, Request::SET_FEATURES, FEATURES.0), good);
+    assert_eq!(ask(&mut peer, VhostRequest::SET_PROTOCOL_FEATURES, ProtocolFeatures::BACKEND.0), good);
+    assert_eq!(ask(&mut peer, VhostRequest::SET_FEATURES, FEATURES.0), good);
+    assert_eq!(ask(&mut peer, VhostRequest::SET_FEATURES, 1 << 60), bad);
+    assert_eq!(ask(&mut peer, VhostRequest::SET_FEATURES, FEATURES.0), good);
     host.expect_errors("features_not_offered", 1);
 }
 
-fn acknowledged(peer: &mut Peer, request: Request, body: &[u8], files: &[std::os::fd::BorrowedFd<'_>]) {
+fn acknowledged(peer: &mut Peer, request: VhostRequest, body: &[u8], files: &[std::os::fd::BorrowedFd<'_>]) {
     peer.need_reply = true;
     let reply = peer.ask(request, body, files).body;
     peer.need_reply = false;
@@ -139,7 +139,7 @@ fn with_ring(host: &Host) -> Peer {
     peer.negotiate(FEATURES);
     peer.share_memory();
     peer.start_ring(1, 0);
-    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.vring(VhostRequest::SET_VRING_ENABLE, 1, 1);
     peer.transmit(1, 0, 20);
     until("packets", || peer.used(1) == 20);
     peer
@@ -157,24 +157,24 @@ fn everything_may_change_while_rings_run() {
     };
     // Another call, which is raised from now on.
     let call = event();
-    acknowledged(&mut peer, Request::SET_VRING_CALL, &1_u64.to_le_bytes(), &[call.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_CALL, &1_u64.to_le_bytes(), &[call.as_fd()]);
     more(&peer, "another call");
     let mut raised = [0; 8];
     until("the new call", || (&call).read(&mut raised).is_ok());
-    acknowledged(&mut peer, Request::SET_VRING_KICK, &1_u64.to_le_bytes(), &[event().as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_KICK, &1_u64.to_le_bytes(), &[event().as_fd()]);
     more(&peer, "another kick");
-    acknowledged(&mut peer, Request::SET_VRING_CALL, &0x101_u64.to_le_bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_CALL, &0x101_u64.to_le_bytes(), &[]);
     more(&peer, "no call");
-    acknowledged(&mut peer, Request::SET_VRING_KICK, &0x101_u64.to_le_bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_KICK, &0x101_u64.to_le_bytes(), &[]);
     more(&peer, "no kick");
     let logging = FEATURES.with(Features::LOG_ALL);
-    acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
     more(&peer, "other features");
     // The same memory at other addresses of the process.
     let mut body = 1_u64.to_le_bytes().to_vec();
     RegionMessage { user: 5 * USER, ..Peer::region() }.write(&mut body);
     let memory = peer.memory.try_clone().unwrap();
-    acknowledged(&mut peer, Request::SET_MEM_TABLE, &body, &[memory.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_MEM_TABLE, &body, &[memory.as_fd()]);
     assert!(
         matches!(host.status.snapshot().side.queues[1].state, QueueState::Failed(_)),
         "its areas are not there any more"
@@ -187,15 +187,15 @@ fn everything_may_change_while_rings_run() {
         available: addresses.available + moved,
         ..addresses
     };
-    acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_ADDR, &addresses.bytes(), &[]);
     more(&peer, "other memory");
-    acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 0 }.bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_ENABLE, &VringState { index: 1, number: 0 }.bytes(), &[]);
     assert_eq!(host.status.snapshot().side.queues[1].state, QueueState::Disabled);
     let discarded = || host.engine.discarded.load(Ordering::Relaxed);
     assert_eq!(discarded(), 0);
     more(&peer, "a queue that is disabled, whose packets are discarded");
     assert_eq!(discarded(), 30);
-    acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
     more(&peer, "a pause");
     assert_eq!(peer.base(1), u32::from(next));
 }
@@ -205,44 +205,44 @@ fn memory_comes_and_goes_region_by_region() {
     let host = Host::start();
     let mut peer = host.peer();
     peer.negotiate(FEATURES);
-    assert_eq!(peer.number(Request::GET_MAX_MEM_SLOTS), 64);
+    assert_eq!(peer.number(VhostRequest::GET_MAX_MEM_SLOTS), 64);
     let body = |region: RegionMessage| {
         let mut body = vec![0; 8];
         region.write(&mut body);
         body
     };
     let memory = peer.memory.try_clone().unwrap();
-    acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
     peer.start_ring(1, 0);
-    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.vring(VhostRequest::SET_VRING_ENABLE, 1, 1);
     peer.transmit(1, 0, 20);
     until("packets", || peer.used(1) == 20);
     // The same again, as QEMU adds it for every pair of queues. It must be removed as often.
-    acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
-    acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
+    acknowledged(&mut peer, VhostRequest::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::REM_MEM_REG, &body(Peer::region()), &[]);
     assert_eq!(host.status.snapshot().side.regions.len(), 1);
     // More, while a ring runs.
     let other =
         |number: u64| RegionMessage { guest: GUEST + number * LENGTH, user: USER + number * LENGTH, ..Peer::region() };
     for number in 1..64 {
         let file = memfd::create(LENGTH).unwrap();
-        acknowledged(&mut peer, Request::ADD_MEM_REG, &body(other(number)), &[file.as_fd()]);
+        acknowledged(&mut peer, VhostRequest::ADD_MEM_REG, &body(other(number)), &[file.as_fd()]);
     }
     assert_eq!(host.status.snapshot().side.regions.len(), 64);
     peer.need_reply = true;
     let file = memfd::create(LENGTH).unwrap();
-    assert_eq!(peer.ask(Request::ADD_MEM_REG, &body(other(64)), &[file.as_fd()]).body, 1_u64.to_le_bytes());
+    assert_eq!(peer.ask(VhostRequest::ADD_MEM_REG, &body(other(64)), &[file.as_fd()]).body, 1_u64.to_le_bytes());
     peer.need_reply = false;
     host.expect_errors("memory_slots", 1);
     // A descriptor with the removal is allowed, but not used.
-    acknowledged(&mut peer, Request::REM_MEM_REG, &body(other(7)), &[file.as_fd()]);
-    acknowledged(&mut peer, Request::REM_MEM_REG, &body(other(8)), &[]);
+    acknowledged(&mut peer, VhostRequest::REM_MEM_REG, &body(other(7)), &[file.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::REM_MEM_REG, &body(other(8)), &[]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
     // The region that contains the ring: the ring stops, and continues when the region is back.
-    acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
+    acknowledged(&mut peer, VhostRequest::REM_MEM_REG, &body(Peer::region()), &[]);
     assert!(matches!(host.status.snapshot().side.queues[1].state, QueueState::Failed(_)));
-    acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
     peer.transmit(1, 40, 20);
     until("packets", || peer.used(1) == 60);
 }
@@ -255,7 +255,7 @@ fn the_configuration_space_tells_address_link_and_pairs() {
     let mut config = |offset: u32, size: u32| {
         let header = [offset, size, 0].map(u32::to_le_bytes).concat();
         let body = [&header[..], &vec![0; size.min(256) as usize]].concat();
-        peer.ask(Request::GET_CONFIG, &body, &[]).body
+        peer.ask(VhostRequest::GET_CONFIG, &body, &[]).body
     };
     assert_eq!(config(0, 10)[12..], [2, 0, 0, 0, 0, 7, 1, 0, 2, 0]);
     assert_eq!(config(6, 2)[12..], [1, 0]);
@@ -263,10 +263,10 @@ fn the_configuration_space_tells_address_link_and_pairs() {
     assert_eq!(config(255, 2)[4..], [0; 8], "an empty part says no");
     assert_eq!(config(u32::MAX, u32::MAX)[4..], [0; 8]);
     let write = [&[0_u32, 6, 0].map(u32::to_le_bytes).concat()[..], &[1; 6]].concat();
-    acknowledged(&mut peer, Request::SET_CONFIG, &write, &[]);
+    acknowledged(&mut peer, VhostRequest::SET_CONFIG, &write, &[]);
     let mut config = |offset: u32, size: u32| {
         let header = [offset, size, 0].map(u32::to_le_bytes).concat();
-        peer.ask(Request::GET_CONFIG, &header, &[]).body
+        peer.ask(VhostRequest::GET_CONFIG, &header, &[]).body
     };
     assert_eq!(config(0, 6)[12..], [2, 0, 0, 0, 0, 7]);
 }
@@ -274,16 +274,16 @@ fn the_configuration_space_tells_address_link_and_pairs() {
 #[test]
 fn a_reset_stops_all_rings_and_forgets_the_features() {
     let host = Host::start();
-    for request in [Request::RESET_DEVICE, Request::RESET_OWNER] {
+    for request in [VhostRequest::RESET_DEVICE, VhostRequest::RESET_OWNER] {
         let mut peer = with_ring(&host);
         acknowledged(&mut peer, request, &[], &[]);
         let snapshot = host.status.snapshot();
         assert_eq!((snapshot.side.features, &snapshot.side.queues[1].state), (None, &QueueState::Stopped));
         // And again from the start.
         peer.memory.write_all_at(&[0; 0x10000], 0x10000).unwrap();
-        peer.set(Request::SET_FEATURES, FEATURES.0);
+        peer.set(VhostRequest::SET_FEATURES, FEATURES.0);
         peer.start_ring(1, 0);
-        peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+        peer.vring(VhostRequest::SET_VRING_ENABLE, 1, 1);
         peer.transmit(1, 0, 20);
         until("packets", || peer.used(1) == 20);
     }
@@ -294,14 +294,14 @@ fn an_inflight_region_is_created_and_accepted() {
     let host = Host::start();
     let mut peer = with_ring(&host);
     let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
-    let Message { body, files, .. } = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+    let Message { body, files, .. } = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
     let length = u64::from_le_bytes(body[..8].try_into().unwrap());
     let file: &File = &files[0];
     assert_eq!((files.len(), file.metadata().unwrap().len()), (1, length));
     assert!(file.set_len(0).is_err(), "it is sealed");
-    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
     let padded = [&body[..], &[0; 4]].concat();
-    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &padded, &[file.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_INFLIGHT_FD, &padded, &[file.as_fd()]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
     // Device and process vanish; the next device finds the ring's position, whatever the base is.
@@ -311,9 +311,9 @@ fn an_inflight_region_is_created_and_accepted() {
     peer.memory = memory;
     peer.negotiate(FEATURES);
     peer.share_memory();
-    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
     peer.start_ring(1, 7);
-    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.vring(VhostRequest::SET_VRING_ENABLE, 1, 1);
     peer.transmit(1, 40, 20);
     until("packets", || peer.used(1) == 60);
     assert_eq!(peer.base(1), 60);
@@ -330,8 +330,8 @@ fn a_reply_about_inflight_descriptors_is_as_long_as_the_question() {
     let mut peer = host.peer();
     peer.negotiate(FEATURES);
     let asked = InflightMessage { queues: 2, queue_size: SIZE, ..InflightMessage::default() };
-    let exact = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
-    let padded = peer.ask(Request::GET_INFLIGHT_FD, &[&asked.bytes()[..], &[7; 4]].concat(), &[]);
+    let exact = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+    let padded = peer.ask(VhostRequest::GET_INFLIGHT_FD, &[&asked.bytes()[..], &[7; 4]].concat(), &[]);
     assert_eq!(exact.body.len(), 20);
     assert_eq!(padded.body, [&exact.body[..], &[0; 4]].concat());
 }
@@ -340,22 +340,22 @@ fn a_reply_about_inflight_descriptors_is_as_long_as_the_question() {
 #[test]
 fn a_reset_forgets_where_rings_were() {
     let host = Host::start();
-    for request in [Request::RESET_DEVICE, Request::RESET_OWNER] {
+    for request in [VhostRequest::RESET_DEVICE, VhostRequest::RESET_OWNER] {
         let mut peer = host.peer();
         let features = FEATURES.with(Features::RING_PACKED);
         peer.negotiate(features);
         peer.share_memory();
         let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
-        let Message { body, files, .. } = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
-        acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[files[0].as_fd()]);
+        let Message { body, files, .. } = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+        acknowledged(&mut peer, VhostRequest::SET_INFLIGHT_FD, &body, &[files[0].as_fd()]);
         let start_at = |peer: &mut Peer, base: u32| {
             peer.start_ring(1, base);
-            acknowledged(peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
+            acknowledged(peer, VhostRequest::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
             until("the ring runs", || running(&host)[1]);
         };
         start_at(&mut peer, 0x8064_8064);
         acknowledged(&mut peer, request, &[], &[]);
-        peer.set(Request::SET_FEATURES, features.0);
+        peer.set(VhostRequest::SET_FEATURES, features.0);
         start_at(&mut peer, 0x8000_8000);
         assert_eq!(peer.base(1), 0x8000_8000);
     }
@@ -368,7 +368,7 @@ fn a_question_that_cannot_be_answered_ends_the_connection() {
     let mut peer = host.peer();
     peer.negotiate(FEATURES);
     peer.need_reply = true;
-    peer.vring(Request::GET_VRING_BASE, 77, 0);
+    peer.vring(VhostRequest::GET_VRING_BASE, 77, 0);
     assert!(peer.receive().is_none());
     host.expect_errors("queue_unknown", 1);
 }
@@ -384,16 +384,16 @@ fn writes_are_logged_while_logging_is_on() {
         (0..8 * LENGTH).filter(|page| bytes[*page as usize / 8] >> (page % 8) & 1 == 1).collect::<Vec<_>>()
     };
     let body = [LENGTH.to_le_bytes(), 0_u64.to_le_bytes()].concat();
-    assert_eq!(peer.ask(Request::SET_LOG_BASE, &body, &[log.as_fd()]).body.len(), 8);
+    assert_eq!(peer.ask(VhostRequest::SET_LOG_BASE, &body, &[log.as_fd()]).body.len(), 8);
     let news = event();
-    acknowledged(&mut peer, Request::SET_LOG_FD, &[], &[news.as_fd()]);
+    acknowledged(&mut peer, VhostRequest::SET_LOG_FD, &[], &[news.as_fd()]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
     assert_eq!(marked(&log), [0_u64; 0], "logging was not negotiated");
     let logging = FEATURES.with(Features::LOG_ALL);
-    acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
     let addresses = VringAddresses { flags: 1, log: GUEST + 0x14000, ..Peer::addresses(1) };
-    acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_VRING_ADDR, &addresses.bytes(), &[]);
     assert!(host.status.snapshot().side.logging);
     peer.transmit(1, 40, 20);
     until("packets", || peer.used(1) == 60);
@@ -401,7 +401,7 @@ fn writes_are_logged_while_logging_is_on() {
     until("the used ring's page is marked", || marked(&log) == [page]);
     let mut raised = [0; 8];
     until("the log's event", || (&news).read(&mut raised).is_ok());
-    acknowledged(&mut peer, Request::SET_FEATURES, &FEATURES.0.to_le_bytes(), &[]);
+    acknowledged(&mut peer, VhostRequest::SET_FEATURES, &FEATURES.0.to_le_bytes(), &[]);
     log.write_all_at(&[0; 8], (page / 8) & !7).unwrap();
     peer.transmit(1, 60, 20);
     until("packets", || peer.used(1) == 80);
@@ -447,7 +447,7 @@ fn an_engine_that_does_not_answer_is_complained_about() {
     peer.transmit(1, 0, 20);
     until("packets", || peer.used(1) == 20);
     let port = engine.stop();
-    peer.vring(Request::GET_VRING_BASE, 1, 0);
+    peer.vring(VhostRequest::GET_VRING_BASE, 1, 0);
     until("a complaint", || status.snapshot().waits.is_some());
     assert!(status.snapshot().waits.unwrap().contains("has not given ring 1 back"));
     let _engine = Engine::run(port);
@@ -458,7 +458,7 @@ fn an_engine_that_does_not_answer_is_complained_about() {
 /// Nor does it keep the back end from ending, whatever it waits for.
 #[test]
 fn an_engine_that_does_not_answer_does_not_delay_the_end() {
-    for request in [Request::GET_VRING_BASE, Request::SET_VRING_BASE, Request::SET_VRING_ENABLE] {
+    for request in [VhostRequest::GET_VRING_BASE, VhostRequest::SET_VRING_BASE, VhostRequest::SET_VRING_ENABLE] {
         let folder = Folder::new();
         let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
         let engine = Engine::run(port);
@@ -470,7 +470,7 @@ fn an_engine_that_does_not_answer_does_not_delay_the_end() {
         let mut port = engine.stop();
         peer.vring(request, 1, 0);
         let call = event();
-        peer.event(Request::SET_VRING_CALL, 1, Some(&call));
+        peer.event(VhostRequest::SET_VRING_CALL, 1, Some(&call));
         until("a wish", || port.doorbell().word().load(std::sync::atomic::Ordering::Relaxed) != port.expected());
         drop(backend);
         assert!(port.transmit()[0].is_some());
@@ -497,7 +497,7 @@ fn a_sleeping_engine_is_woken() {
     peer.start_ring(1, 0);
     wait(&mut port);
     assert!(port.transmit()[0].is_some() && port.receive()[0].is_none());
-    peer.vring(Request::GET_VRING_BASE, 1, 0);
+    peer.vring(VhostRequest::GET_VRING_BASE, 1, 0);
     wait(&mut port);
     assert!(port.transmit()[0].is_none());
     assert!(peer.receive().is_some());

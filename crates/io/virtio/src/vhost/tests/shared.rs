@@ -8,7 +8,7 @@ use bellows_ports::QueueSet;
 
 use super::peer::{Engine, FEATURES, Folder, Peer, config, until};
 use crate::Features;
-use crate::vhost::request::Request;
+use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, BackendConfig, Mode, Port, QueueState};
 
 fn part(folder: &Folder, pairs: &[u16]) -> BackendConfig {
@@ -64,7 +64,7 @@ impl Driver {
         let mut driver = Driver { peer, rings };
         for (ring, _) in driver.rings.clone() {
             driver.peer.start_ring(ring, 0);
-            driver.peer.vring(Request::SET_VRING_ENABLE, ring, 1);
+            driver.peer.vring(VhostRequest::SET_VRING_ENABLE, ring, 1);
         }
         driver
     }
@@ -92,7 +92,7 @@ fn each_back_end_serves_its_pairs_of_one_device() {
     let folder = Folder::new();
     let apps = App::all(&folder, &[&[2, 0], &[1]]);
     let mut driver = Driver::connect(&folder, 3);
-    assert_eq!(driver.peer.number(Request::GET_QUEUE_NUM), 3);
+    assert_eq!(driver.peer.number(VhostRequest::GET_QUEUE_NUM), 3);
     for (pair, count) in [(0, 10), (1, 20), (2, 30)] {
         driver.send(pair, count);
     }
@@ -128,7 +128,7 @@ fn no_driver_is_accepted_before_all_pairs_are_there() {
     assert_eq!(first.0.status().snapshot().connections, 0);
     let apps = [first, second].map(App::of);
     peer.negotiate(FEATURES);
-    assert_eq!(peer.number(Request::GET_QUEUE_NUM), 2);
+    assert_eq!(peer.number(VhostRequest::GET_QUEUE_NUM), 2);
     assert_eq!(apps[1].connections(), 1);
 }
 
@@ -166,7 +166,7 @@ fn a_pair_without_a_back_end_waits_for_one() {
     assert!(!driver.is_done(1), "nobody has it");
     // The driver can still stop and start it.
     assert_eq!(driver.peer.base(3), 10);
-    driver.peer.event(Request::SET_VRING_KICK, 3, Some(&super::peer::event()));
+    driver.peer.event(VhostRequest::SET_VRING_KICK, 3, Some(&super::peer::event()));
     apps.push(App::start(&folder, &[1]));
     until("the packets that have waited", || driver.is_done(1));
     assert_eq!(apps[0].connections(), 1);
@@ -175,12 +175,12 @@ fn a_pair_without_a_back_end_waits_for_one() {
     drop(apps.pop());
     drop(driver);
     let mut driver = Driver::connect(&folder, 1);
-    assert_eq!(driver.peer.number(Request::GET_QUEUE_NUM), 1);
+    assert_eq!(driver.peer.number(VhostRequest::GET_QUEUE_NUM), 1);
     assert!(!apps[0].backend.status().snapshot().side.offered.has(Features::MQ));
     // More pairs are for the next one, and the present one does not see them.
     apps.push(App::start(&folder, &[1, 2]));
     driver.send(0, 10);
-    assert_eq!(driver.peer.number(Request::GET_QUEUE_NUM), 1);
+    assert_eq!(driver.peer.number(VhostRequest::GET_QUEUE_NUM), 1);
     let queues = apps[1].backend.status().snapshot().side.queues;
     assert!(queues.len() == 4 && queues.iter().all(|queue| queue.state == QueueState::Stopped));
     drop(driver);
@@ -211,7 +211,7 @@ fn other_keys_make_another_device_at_the_same_socket() {
     drop(driver);
     let mut driver = Driver::connect(&folder, 2);
     (0..2).for_each(|pair| driver.send(pair, 10));
-    assert_eq!(driver.peer.number(Request::GET_FEATURES) & Features::RING_PACKED.0, 0);
+    assert_eq!(driver.peer.number(VhostRequest::GET_FEATURES) & Features::RING_PACKED.0, 0);
 
     // One back end alone takes its place, and is divided again.
     let whole = BackendConfig { queues: 2.into(), ..part(&folder, &[]) };
@@ -297,12 +297,12 @@ fn nothing_hangs_or_is_lost_while_everything_changes() {
             let mut peer = Peer::connect(&folder.socket());
             peer.negotiate(FEATURES);
             peer.share_memory();
-            let pairs = peer.number(Request::GET_QUEUE_NUM) as u32;
+            let pairs = peer.number(VhostRequest::GET_QUEUE_NUM) as u32;
             let mut position = 0;
             for round in 0..20_u32 {
                 let ring = 2 * (round % pairs) + 1;
                 peer.start_ring(ring, 0);
-                peer.vring(Request::SET_VRING_ENABLE, ring, 1);
+                peer.vring(VhostRequest::SET_VRING_ENABLE, ring, 1);
                 // The first pair is served all the time.
                 peer.transmit(1, position, 7);
                 position += 7;
