@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::process::Command;
 
+use bellows_testkit::netns::wait_for_carriers;
 use bellows_testkit::programs;
 use bellows_testkit::skips::is_skipped;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -46,6 +47,7 @@ pub(crate) fn veth() -> [u32; 2] {
     ip("link add near type veth peer name far");
     ip("link set near up");
     ip("link set far up");
+    wait_for_carriers(&["near", "far"]);
     [index("near"), index("far")]
 }
 

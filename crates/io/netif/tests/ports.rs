@@ -14,6 +14,7 @@ use bellows_netif::{InterfaceName, Keeper, Queue, Queues, Start};
 use bellows_packet::{Packet, Vector};
 use bellows_sys::capability::{Set, missing};
 use bellows_sys::namespace::enter_new_network;
+use bellows_testkit::netns::wait_for_carriers;
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::wait::Deadline;
 use bellows_testkit::{eventually, programs};
@@ -37,6 +38,13 @@ fn in_namespace(test: &str, work: impl FnOnce() + Send + 'static) {
 
 fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+}
+
+/// Makes the veth pair `one` and `two`, which are up.
+fn add_pair() {
+    ip("link add one up type veth peer two");
+    ip("link set two up");
+    wait_for_carriers(&["one", "two"]);
 }
 
 /// A port under test.
@@ -140,8 +148,7 @@ fn frame(length: usize, seed: u8) -> Vec<u8> {
 #[test]
 fn frames_pass_between_packet_sockets() {
     in_namespace("frames_pass_between_packet_sockets", || {
-        ip("link add one up type veth peer two");
-        ip("link set two up");
+        add_pair();
         let (mut one, mut two) = (raw("one", true), raw("two", false));
         for (length, seed) in (14..1_514).step_by(50).zip(1..) {
             one.send(&frame(length, seed));
@@ -162,8 +169,7 @@ fn frames_pass_between_packet_sockets() {
 #[test]
 fn an_interface_that_returns_or_grows_is_opened_again() {
     in_namespace("an_interface_that_returns_or_grows_is_opened_again", || {
-        ip("link add one up type veth peer two");
-        ip("link set two up");
+        add_pair();
         let mut port = raw("one", true);
         ip("link set one mtu 9000");
         ip("link set two mtu 9000");
@@ -173,8 +179,7 @@ fn an_interface_that_returns_or_grows_is_opened_again() {
         assert_eq!(port.receive(), frame(9_000, 5));
         drop(other);
         ip("link delete one");
-        ip("link add one up type veth peer two");
-        ip("link set two up");
+        add_pair();
         port.wait_until_open(3);
         let mut other = raw("two", true);
         other.send(&frame(60, 6));

@@ -11,6 +11,7 @@ use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_ports::{Rejection, SendQueue};
 use bellows_sys::capability::{Set, missing};
 use bellows_sys::namespace::enter_new_network;
+use bellows_testkit::netns::wait_for_carriers;
 use bellows_testkit::programs;
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::wait::Deadline;
@@ -35,6 +36,7 @@ fn with_pair(test: &str, mtu: u32, work: impl FnOnce() + Send + 'static) {
             ip(&format!("link set {name} addrgenmode none"));
             ip(&format!("link set {name} up"));
         }
+        wait_for_carriers(&["one", "two"]);
         work();
     };
     spawn(in_namespace).join().unwrap();

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
+use bellows_testkit::netns::wait_for_carriers;
 use bellows_testkit::skip;
 use bellows_testkit::skips::skip_here;
 use bellows_testkit::wait::{Deadline, eventually, output};
@@ -69,10 +70,11 @@ pub fn ip(arguments: &str) -> String {
 /// Makes two interfaces that are connected, both up, and returns their numbers.
 pub fn pair(one: &str, other: &str, mtu: u32) -> [u32; 2] {
     ip(&format!("link add {one} mtu {mtu} type veth peer name {other} mtu {mtu}"));
-    [one, other].map(|name| {
+    for name in [one, other] {
         ip(&format!("link set {name} up"));
-        index(name)
-    })
+    }
+    wait_for_carriers(&[one, other]);
+    [one, other].map(index)
 }
 
 /// The number of an interface.

@@ -326,6 +326,14 @@ pub fn connect(ends: [&CableEnd; 2], mtu: usize) {
     }
 }
 
+/// Waits until interfaces of this thread's network namespace, which were just set up, send what they get. Before a thread
+/// of the kernel has seen their carrier, they discard it without a word (the queueing discipline `noop`).
+pub fn wait_for_carriers(names: &[&str]) {
+    let shown = |name: &&str| programs::run(Command::new("ip").args(["-o", "link", "show", "dev", name]));
+    let sends = |shown: String| shown.contains(" state UP ") && !shown.contains(" qdisc noop ");
+    eventually("carriers", || names.iter().all(|name| sends(shown(name).unwrap())));
+}
+
 /// Removes a cable: both ends.
 pub fn disconnect(end: &CableEnd) {
     end.host.run(&format!("ip link delete {}", end.name));
