@@ -42,7 +42,7 @@ pub(crate) use described;
 
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "ManualKey of a table")]
+#[schemars(title = "Key of a table")]
 pub struct ManualKey {
     /// Its name; `table.key` in an inner table, `list[].key` in a list of tables, `table.NAME.key` in a table whose
     /// keys are names.

@@ -223,7 +223,7 @@ impl<'s> SchemaShape<'s> {
         self.to_depth(4, false)
     }
 
-    /// [`Shape::in_words`] to a limited depth, for recursive types.
+    /// [`SchemaShape::in_words`] to a limited depth, for recursive types.
     fn to_depth(self, depth: usize, with_keys: bool) -> String {
         if depth == 0 {
             return "…".to_owned();

@@ -13,7 +13,7 @@
 //! A place has its turn beside its value, on the same cache line: the receiver, which waits for the turn, gets the value
 //! with it.
 //!
-//! Neither end ever waits. An end that is about to sleep [arms](Side::arm) its side; the other end then
+//! Neither end ever waits. An end that is about to sleep [arms](WakeSide::arm) its side; the other end then
 //! [rings](Bell::ring) its bell after each change.
 
 mod atomics;

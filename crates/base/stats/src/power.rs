@@ -5,12 +5,12 @@
 //! effect where there is none, such as 0.05; `power` is that of reporting one which exists, such as 0.8.
 //!
 //! ```
-//! use bellows_stats::power::{Comparison, runs_needed, smallest_effect};
+//! use bellows_stats::power::{TTest, runs_needed, smallest_effect};
 //!
 //! // A difference of one standard deviation, found four times of five.
-//! assert_eq!(runs_needed(Comparison::TwoSamples, 1.0, 0.05, 0.8)?, 17);
+//! assert_eq!(runs_needed(TTest::TwoSamples, 1.0, 0.05, 0.8)?, 17);
 //! // Thirty pairs show half of one.
-//! assert!((smallest_effect(Comparison::Pairs, 30, 0.05, 0.8)? - 0.53).abs() < 0.01);
+//! assert!((smallest_effect(TTest::Pairs, 30, 0.05, 0.8)? - 0.53).abs() < 0.01);
 //! # Ok::<(), bellows_stats::power::PowerError>(())
 //! ```
 

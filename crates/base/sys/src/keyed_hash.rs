@@ -37,10 +37,10 @@ pub enum KeyWords<'w> {
 /// A hash with a secret key.
 ///
 /// ```
-/// use bellows_sys::keyed_hash::{KeyedHash, Words};
+/// use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 ///
 /// let (one, other) = (KeyedHash::new(), KeyedHash::new());
-/// let hash = |by: &KeyedHash, words: [u64; 2]| by.hash(Words::Two(&words));
+/// let hash = |by: &KeyedHash, words: [u64; 2]| by.hash(KeyWords::Two(&words));
 /// assert_eq!(hash(&one, [1, 2]), hash(&one, [1, 2]));
 /// assert_ne!(hash(&one, [1, 2]), hash(&other, [1, 2]), "each has its own secret");
 /// ```

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A handler for [`Chain::install`]: the signal, its information, and the thread's registers.
+/// A handler for [`HandlerChain::install`]: the signal, its information, and the thread's registers.
 pub type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// One signal of the process, and its previous handler.

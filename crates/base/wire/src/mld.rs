@@ -1,5 +1,5 @@
 //! Multicast listeners of IPv6: version 2 (RFC 3810), and version 1 (RFC 2710). Messages are written with
-//! [`ndp::Draft`](crate::ndp::Draft).
+//! [`ndp::MessageDraft`](crate::ndp::MessageDraft).
 
 use std::net::Ipv6Addr;
 

@@ -151,7 +151,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Bytes of the longest message that is [drafted](Draft): it fits into the minimum MTU (RFC 8200, section 5).
+/// Bytes of the longest message that is [drafted](MessageDraft): it fits into the minimum MTU (RFC 8200, section 5).
 pub const MAX_DRAFT: usize = 1280 - 40;
 
 /// A message that is being written.

@@ -18,7 +18,7 @@
 //! # Ipv4Header { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), protocol: IpProtocol::TCP, ttl: 64, traffic_class: 0, identification: 1, dont_fragment: true }.emit(&mut frame[14..])?;
 //! # EthernetHeader { dst: MacAddr::BROADCAST, src: MacAddr::BROADCAST, ether_type: EtherType::IPV4 }.emit(&mut frame)?;
 //! // 3,000 bytes of a stream behind 54 bytes of headers.
-//! let gso_packet = GsoPacket::new(&frame, Kind::Tcp4, 1_448)?;
+//! let gso_packet = GsoPacket::new(&frame, GsoKind::Tcp4, 1_448)?;
 //! for segment in gso_packet.segments(Checksums::Whole) {
 //!     let mut buffer = vec![0; segment.len()];
 //!     segment.write(&mut buffer);

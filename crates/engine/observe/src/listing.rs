@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// One call of a breath.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[schemars(title = "ListedCall of a breath")]
+#[schemars(title = "Call of a breath")]
 pub struct ListedCall {
     /// `pull` or `push`.
     #[schemars(extend("enum" = ["pull", "push"]))]

@@ -38,19 +38,19 @@ impl Finder {
     }
 
     /// Keeps the kernel from answering ARP on this interface for the addresses of this process's routers. For
-    /// [`Source::open`](crate::Source::open), before anything is received.
+    /// [`PortSource::open`](crate::PortSource::open), before anything is received.
     pub(crate) fn guard(&mut self, interface: &Interface) {
         if self.guard.as_ref().is_none_or(|guard| guard.index() != interface.index) {
             self.guard = Guard::new(interface);
         }
     }
 
-    /// Gives the kernel its settings back. For [`Source::close`](crate::Source::close).
+    /// Gives the kernel its settings back. For [`PortSource::close`](crate::PortSource::close).
     pub(crate) fn release(&mut self) {
         self.guard = None;
     }
 
-    /// Enters the interface's namespace and begins to watch. For [`Source::prepare`](crate::Source::prepare).
+    /// Enters the interface's namespace and begins to watch. For [`PortSource::prepare`](crate::PortSource::prepare).
     ///
     /// # Errors
     /// The namespace cannot be entered; the kernel gives no netlink sockets.
@@ -131,7 +131,7 @@ impl Finder {
     }
 
     /// Handles what has happened, and updates the status. False if the interface is gone. For
-    /// [`Source::check`](crate::Source::check).
+    /// [`PortSource::check`](crate::PortSource::check).
     pub(crate) fn check(&mut self, status: &PortStatus) -> bool {
         // Also if there is none, because the descriptor stays readable until then.
         self.drain();
@@ -155,7 +155,7 @@ impl Finder {
         }
     }
 
-    /// Handles what has happened while there is no interface. For [`Source::idle`](crate::Source::idle).
+    /// Handles what has happened while there is no interface. For [`PortSource::idle`](crate::PortSource::idle).
     pub(crate) fn idle(&mut self, status: &PortStatus) {
         self.drain();
         self.forget(status);

@@ -29,7 +29,7 @@ pub trait PortSource: Send + 'static {
     }
 
     /// Opens the queues, at least one. May take its time. Sets the details of the status. Called again at once when a
-    /// [check](Source::check) has asked for it, and otherwise after [`idle`](Source::idle).
+    /// [check](PortSource::check) has asked for it, and otherwise after [`idle`](PortSource::idle).
     ///
     /// # Errors
     /// Why it cannot, and whether to wait for that.

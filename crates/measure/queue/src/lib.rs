@@ -19,12 +19,12 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use bellows_campaign::{Journal, Stop, load};
-//! use bellows_queue::{CoordinatorOptions, Link, QueueName, Server, WorkerOptions, coordinate, fetch, work};
+//! use bellows_queue::{CoordinatorOptions, QueueName, Server, ServerLink, WorkerOptions, coordinate, fetch, work};
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
 //! let notices = Arc::new(|text: &str| eprintln!("{text}"));
-//! let link = Link::connect(&Server::new("nats://lab"), "coordinator", notices)?;
+//! let link = ServerLink::connect(&Server::new("nats://lab"), "coordinator", notices)?;
 //! let loaded = load(Path::new("sizes.toml"))?;
 //! let name = QueueName::of_campaign(&loaded.campaign.name);
 //! let mut journal = Journal::open(Path::new("sizes.results"), &loaded.campaign, &loaded.text)?;

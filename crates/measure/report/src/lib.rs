@@ -1,16 +1,16 @@
 //! Reports of a campaign's results: pages and pictures that people look at, text for the terminal, and JSON.
 //!
-//! A [`Source`] is what a campaign file, a results folder or a table in CSV holds. [`Report::of`] makes all tests and
-//! all that is drawn, as one value, which can be serialized. [`Report::html`], [`Report::pictures`] and
+//! A [`ResultSource`] is what a campaign file, a results folder or a table in CSV holds. [`Report::of`] makes all tests
+//! and all that is drawn, as one value, which can be serialized. [`Report::html`], [`Report::pictures`] and
 //! [`Report::text`] only show it.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use bellows_report::{Options, Report, Source};
+//! use bellows_report::{Report, ReportOptions, ResultSource};
 //! use std::path::Path;
 //!
-//! let source = Source::open(Path::new("checksums.toml"), None)?;
-//! let report = Report::of(&source, &Options::default())?;
+//! let source = ResultSource::open(Path::new("checksums.toml"), None)?;
+//! let report = Report::of(&source, &ReportOptions::default())?;
 //! std::fs::write("checksums.html", report.html()?)?;
 //! println!("{}", report.text(80));
 //! # Ok(())

@@ -59,7 +59,7 @@ pub struct Setup {
 
 /// A name and how often it occurs.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-#[schemars(title = "NameTally")]
+#[schemars(title = "Tally")]
 pub struct NameTally {
     /// The name.
     pub name: String,
@@ -384,7 +384,7 @@ pub struct MatrixRow {
 
 /// A combination.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-#[schemars(title = "ModelCell of a matrix")]
+#[schemars(title = "Cell of a matrix")]
 pub struct ModelCell {
     /// Runs.
     pub runs: usize,
@@ -412,7 +412,7 @@ pub struct Course {
     pub disturbed_runs: usize,
     /// The places of failed runs, likewise.
     pub failed: Vec<(f64, u32)>,
-    /// Spearman's rank correlation with time of what the model does not explain; null if too few scores differ.
+    /// The rank correlation (Spearman's) with time of what the model does not explain; null if too few scores differ.
     pub correlation: Option<f64>,
     /// The probability of such a correlation without a drift; null if too few scores differ.
     pub p: Option<f64>,

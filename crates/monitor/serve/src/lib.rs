@@ -9,8 +9,8 @@
 //! | [`Limits`] | sizes, times and numbers that a client cannot exceed |
 //! | [`Token`] | a secret that clients must know |
 //! | [`Routes`] | the answers by path and method |
-//! | [`Request`] | a request that has been admitted, with its whole body |
-//! | [`Response`], [`Sender`] | an answer, or the sender of one that is written piece by piece |
+//! | [`HttpRequest`] | a request that has been admitted, with its whole body |
+//! | [`Response`], [`BodySender`] | an answer, or the sender of one that is written piece by piece |
 //! | [`Server`] | accepts connections, admits requests, ends cleanly |
 //!
 //! ```no_run

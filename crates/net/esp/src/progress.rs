@@ -39,7 +39,7 @@ impl KeyProgress {
         progress
     }
 
-    /// What is in the cells from `first` on; `None` if there are fewer than [`Progress::CELLS`].
+    /// What is in the cells from `first` on; `None` if there are fewer than [`KeyProgress::CELLS`].
     pub fn in_cells(cells: Arc<SharedCells>, first: usize) -> Option<KeyProgress> {
         let end = first.checked_add(KeyProgress::CELLS)?;
         (end <= cells.cells().len()).then_some(KeyProgress { cells, first })

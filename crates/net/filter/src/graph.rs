@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct Graph {
     /// The blocks. The filter starts with the first one.
     ///
-    /// An edge leads to a block with a higher index, except from a block that ends with [`End::Again`].
+    /// An edge leads to a block with a higher index, except from a block that ends with [`BlockEnd::Again`].
     pub blocks: Vec<Block>,
     /// Number of registers. All are 0 at the start.
     pub registers: usize,

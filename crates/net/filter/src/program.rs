@@ -183,7 +183,7 @@ impl Program {
     ///
     /// # Panics
     /// If there are more than [`CAPACITY`] packets or fewer numbers than packets, or the program is for
-    /// [`Mode::All`] or one filter.
+    /// [`DecisionMode::All`] or one filter.
     pub fn first(&self, packets: &[Packet], numbers: &mut [u16]) {
         let numbers = &mut numbers[..packets.len()];
         let number = |first: Option<u32>| first.map_or(self.plan.filters, |first| first as usize) as u16;
@@ -201,10 +201,11 @@ impl Program {
         });
     }
 
-    /// For each packet a bit for each filter that matches, for a program for [`Mode::All`]. Hot.
+    /// For each packet a bit for each filter that matches, for a program for [`DecisionMode::All`]. Hot.
     ///
     /// # Panics
-    /// If there are more than [`CAPACITY`] packets or fewer sets than packets, or the program is for [`Mode::First`].
+    /// If there are more than [`CAPACITY`] packets or fewer sets than packets, or the program is for
+    /// [`DecisionMode::First`].
     pub fn all(&self, packets: &[Packet], sets: &mut [u64]) {
         let sets = &mut sets[..packets.len()];
         self.with_wire_lengths(packets, |lengths| {
@@ -219,7 +220,7 @@ impl Program {
     }
 
     /// Decides one packet that need not be in a buffer of the pool: the first filter that matches, and for
-    /// [`Mode::All`] whether one does, by its lowest position.
+    /// [`DecisionMode::All`] whether one does, by its lowest position.
     pub fn decide(&self, packet: PacketView<'_>) -> crate::plan::Verdict {
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &self.native

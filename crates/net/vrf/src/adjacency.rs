@@ -47,7 +47,7 @@ const INTERFACE_SHIFT: u32 = KIND_BITS;
 const MTU_SHIFT: u32 = INTERFACE_SHIFT + 12;
 const LENGTH_SHIFT: u32 = MTU_SHIFT + 16;
 
-/// The code of [`Kind::Incomplete`] in a head if the next hop's family is not that of the packets.
+/// The code of [`AdjacencyKind::Incomplete`] in a head if the next hop's family is not that of the packets.
 const INCOMPLETE_OTHER: u64 = 4;
 
 /// What an adjacency is for.
@@ -77,7 +77,7 @@ pub struct Adjacency {
     pub length: u8,
     /// The link-layer header, if it is complete.
     pub header: [u8; MAX_HEADER],
-    /// The neighbour's IP address, unless it is [`Kind::Glean`].
+    /// The neighbour's IP address, unless it is [`AdjacencyKind::Glean`].
     pub next_hop: Option<IpAddr>,
 }
 

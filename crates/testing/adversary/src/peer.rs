@@ -14,7 +14,7 @@ use bellows_virtio::vhost::{ProtocolFeatures, VhostRequest};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// The memory that a [`Peer`] shares: its length, its guest address and its address in the process.
+/// The memory that a [`HostilePeer`] shares: its length, its guest address and its address in the process.
 pub(super) const LENGTH: u64 = 16 << 20;
 /// See [`LENGTH`].
 pub(super) const GUEST: u64 = 0x10_0000;
@@ -74,7 +74,7 @@ impl HostilePeer {
     }
 
     /// Sends raw bytes. Bytes that the socket does not accept are lost; a connection that has ended is
-    /// [gone](Peer::gone).
+    /// [gone](HostilePeer::gone).
     pub(super) fn raw(&mut self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
         match socket::send(&self.socket, bytes, files) {
             Ok(_) => {}

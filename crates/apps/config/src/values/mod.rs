@@ -154,7 +154,7 @@ impl ValueKind {
         ValueError(format!("`{text}` is not a {}; {}", self.name, self.written()))
     }
 
-    /// [`Kind::refuse`] for a text with a known correction.
+    /// [`ValueKind::refuse`] for a text with a known correction.
     fn correct(&self, text: &str, meant: &str) -> ValueError {
         ValueError(format!("`{text}` is not a {}; did you mean `{meant}`?", self.name))
     }

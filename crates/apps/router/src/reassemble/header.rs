@@ -112,7 +112,7 @@ pub(super) enum FrameKind {
     /// What an IPv6 source is told (RFC 8200, section 4.5).
     Malformed(Option<IcmpError>),
     BadChecksum,
-    /// See [`Found::Malformed`].
+    /// See [`FrameKind::Malformed`].
     TooLong(Option<IcmpError>),
 }
 

@@ -40,7 +40,7 @@ impl ReconfigurationPlan {
     /// Starts each app that is not kept; `old` provides the apps that are replaced.
     ///
     /// If an app cannot start or panics, the apps before it give back what they took. They must still be
-    /// [stopped](Plan::stop_started): not here, because an engine that reloads has no time for that.
+    /// [stopped](ReconfigurationPlan::stop_started): not here, because an engine that reloads has no time for that.
     pub(crate) fn start(
         &mut self,
         new: &mut Parts<'_>,

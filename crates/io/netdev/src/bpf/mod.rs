@@ -1,8 +1,8 @@
 //! XDP programs that give frames to AF_XDP sockets: assembled here, loaded and attached with `bpf(2)`.
 //!
 //! A [`Program`] decides by a [`Filter`] which frames go to the socket of their receive queue, which a [`SocketMap`]
-//! names; the kernel keeps all others. A [`Link`] attaches it to an interface until the link is closed, which the kernel
-//! does when the process ends, however it ends. [`LiveFrames`] uses a program to send frames, for measurements.
+//! names; the kernel keeps all others. A [`BpfLink`] attaches it to an interface until the link is closed, which the
+//! kernel does when the process ends, however it ends. [`LiveFrames`] uses a program to send frames, for measurements.
 //!
 //! The kernel demands `CAP_BPF` and `CAP_NET_ADMIN` (or `CAP_SYS_ADMIN` alone) for programs, and `CAP_NET_ADMIN` for
 //! links.

@@ -48,7 +48,7 @@ impl SlotLayout {
         self.blocks * self.block_length
     }
 
-    /// The offset of a slot in the ring: always less than [`Layout::length`] by at least a slot.
+    /// The offset of a slot in the ring: always less than [`SlotLayout::length`] by at least a slot.
     #[inline(always)]
     pub(super) fn offset(&self, position: SlotPosition) -> usize {
         position.block * self.block_length + position.slot * self.slot_length

@@ -1,7 +1,7 @@
 //! The device's side of one ring: a loop that takes packets out of the driver's buffers, or writes packets into them.
 //!
 //! There is one loop for each direction, generic over the negotiated options, and compiled for every combination of
-//! them ([`Options`]). When a ring is [set up](Setup) the instance for its combination is chosen, once; no instance
+//! them ([`RingOptions`]). When a ring is [set up](Setup) the instance for its combination is chosen, once; no instance
 //! tests negotiated options. So a ring only costs what its own options cost, and other rings and earlier drivers of
 //! this one have no influence.
 //!

@@ -467,7 +467,7 @@ impl EngineBench {
     }
 }
 
-/// Slices of each engine in a turn of [`Bench::overhead`], and their length as a multiple of ordinary slices.
+/// Slices of each engine in a turn of [`EngineBench::overhead`], and their length as a multiple of ordinary slices.
 const OVERHEAD_SLICES: usize = 6;
 const OVERHEAD_BREATHS: u64 = 20;
 

@@ -148,7 +148,7 @@ impl ConnectedPart {
 /// The stretch of a wire in one gap between columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireSpan {
-    /// Index in [`Part::wires`].
+    /// Index in [`ConnectedPart::wires`].
     pub wire: usize,
     pub shape: Turn,
     /// Its first and last end along the wire.

@@ -1,7 +1,7 @@
 //! Compiles a tree for the classic machine, test by test in the order of the text.
 //!
 //! Which bytes a test looks at depends on the tests before it: `vlan`, `mpls`, `pppoes` and `geneve` shift what comes
-//! after them. [`Layout`] is where the headers are; the order of loads and comparisons is libpcap's.
+//! after them. [`HeaderLayout`] is where the headers are; the order of loads and comparisons is libpcap's.
 //!
 //! | file | contents |
 //! |---|---|

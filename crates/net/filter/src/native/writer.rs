@@ -419,7 +419,7 @@ impl<'a> Writer<'a> {
         self.end_path()
     }
 
-    /// The number that stands for a verdict of [`Mode::First`].
+    /// The number that stands for a verdict of [`DecisionMode::First`].
     pub(super) fn number_of(&self, verdict: u32) -> u32 {
         if verdict == NO_MATCH { self.plan.filters as u32 } else { verdict }
     }

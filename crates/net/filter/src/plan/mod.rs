@@ -97,9 +97,9 @@ pub enum PlanError {
 /// The verdicts on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The first filter that matches, by its position. Not known in [`Mode::All`].
+    /// The first filter that matches, by its position. Not known in [`DecisionMode::All`].
     pub first: Option<u32>,
-    /// A bit for each filter that matches. In [`Mode::First`] only that of the first one.
+    /// A bit for each filter that matches. In [`DecisionMode::First`] only that of the first one.
     pub all: u64,
 }
 

@@ -184,7 +184,7 @@ fn summary(name: &str, plan: &PlacementPlan) -> String {
 
 /// An expectation beside what is measured.
 #[derive(Debug, JsonSchema, Serialize)]
-#[schemars(title = "PlacementComparison of placements", extend("includes" = ["Network"]))]
+#[schemars(title = "Comparison of placements", extend("includes" = ["Network"]))]
 pub struct PlacementComparison {
     #[serde(flatten)]
     pub network: Subject,

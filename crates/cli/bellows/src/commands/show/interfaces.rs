@@ -26,7 +26,7 @@ const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The traffic in one direction.
 #[derive(Debug, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "InterfaceTraffic")]
+#[schemars(title = "Direction")]
 struct InterfaceTraffic {
     /// Packets.
     packets: u64,
@@ -40,7 +40,7 @@ struct InterfaceTraffic {
 
 /// An app that connects the network to the outside.
 #[derive(Debug, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "ShownInterface")]
+#[schemars(title = "Interface")]
 struct ShownInterface {
     /// The app's name in the network.
     app: String,

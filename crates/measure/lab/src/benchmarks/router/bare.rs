@@ -69,7 +69,7 @@ impl BareRouter {
         }
     }
 
-    /// Undoes what [`Bare::naive`] did to all packets, untimed.
+    /// Undoes what [`BareRouter::naive`] did to all packets, untimed.
     pub(super) fn restore(&mut self) {
         self.packets.iter_mut().for_each(|packet| self.traffic.family.rejuvenate(packet.bytes_mut()));
     }

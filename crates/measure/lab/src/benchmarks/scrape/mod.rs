@@ -141,7 +141,7 @@ enum ScrapeTask {
     Launch(Launch),
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that does a [`Task`].
+/// Runs the benchmark. `arguments` make this program a worker that does a [`ScrapeTask`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(ScrapeCase::ALL, ScrapeCase::name, &options.figures.case)?;
     let all = cpu::allowed();
