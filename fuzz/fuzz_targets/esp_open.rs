@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, Inbound, InboundSettings, Keys, MAX_TRAILER, Outbound, OutboundSettings, Progress, Spi,
-    udp,
+    Algorithm, Cipher, HEADER, Inbound, InboundSettings, KeyProgress, Keys, MAX_TRAILER, Outbound, OutboundSettings,
+    Spi, udp,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -23,7 +23,7 @@ fuzz_target!(|input: (u8, bool, u16, Vec<u8>, Vec<Arrival>)| {
     let window = 32 + u32::from(window) % (4_096 - 31);
     let settings = InboundSettings { is_extended, window, resync_after: 3, ..Default::default() };
     let mut inbound =
-        Inbound::with_cipher(spi, Cipher::new(&keys), settings, Progress::after(last)).expect("good settings");
+        Inbound::with_cipher(spi, Cipher::new(&keys), settings, KeyProgress::after(last)).expect("good settings");
     let _ = udp::classify(&strange);
     assert!(inbound.open(&mut strange).is_err(), "nobody has sealed this");
     let mut seen = BTreeSet::new();
@@ -31,7 +31,7 @@ fuzz_target!(|input: (u8, bool, u16, Vec<u8>, Vec<Arrival>)| {
         let number = last.saturating_add_signed(step.into());
         let number = if is_extended { number } else { number.min(u32::MAX.into()) };
         let settings = OutboundSettings { is_extended, ..Default::default() };
-        let mut outbound = Outbound::with_cipher(spi, Cipher::new(&keys), settings, Progress::after(number - 1));
+        let mut outbound = Outbound::with_cipher(spi, Cipher::new(&keys), settings, KeyProgress::after(number - 1));
         let mut buffer = vec![0; HEADER + payload.len() + MAX_TRAILER];
         buffer[HEADER..HEADER + payload.len()].copy_from_slice(&payload);
         let esp = outbound.seal(&mut buffer, HEADER..HEADER + payload.len(), 4).expect("room and a number");

@@ -2,18 +2,18 @@
 
 #![no_main]
 
-use bellows_exercise::vpn::{Event, VpnEnd};
+use bellows_exercise::vpn::{VpnEnd, VpnEvent};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|events: Vec<(u8, Vec<u8>)>| {
     let mut end = VpnEnd::new();
     for (kind, bytes) in events {
         end.check(&match kind % 5 {
-            0 => Event::Pause(bytes.iter().fold(0, |all, &byte| all << 8 | u16::from(byte))),
-            1 => Event::Control(bytes),
-            2 => Event::FromTunnel(bytes),
-            3 => Event::FromCircuit(bytes),
-            _ => Event::FromWire(bytes),
+            0 => VpnEvent::Pause(bytes.iter().fold(0, |all, &byte| all << 8 | u16::from(byte))),
+            1 => VpnEvent::Control(bytes),
+            2 => VpnEvent::FromTunnel(bytes),
+            3 => VpnEvent::FromCircuit(bytes),
+            _ => VpnEvent::FromWire(bytes),
         });
     }
 });

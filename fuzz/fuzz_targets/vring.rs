@@ -15,7 +15,7 @@ use bellows_ipc::mapping::SharedMapping;
 use bellows_ipc::memfd;
 use bellows_virtio::ring::{Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
 use bellows_virtio::{Memory, RegionSpec};
-use bellows_wire::offload::{GsoPacket, Kind, Transport};
+use bellows_wire::offload::{GsoKind, GsoPacket, Transport};
 use bellows_wire::{MacAddr, UdpFrame};
 use libfuzzer_sys::fuzz_target;
 
@@ -159,7 +159,7 @@ fn check(bytes: &[u8], offload: Offload) {
     let said = (offload.checksum_start.into(), offload.checksum_offset.into(), bytes.len());
     assert_eq!((found.start(), found.checksum_offset(), found.end()), said);
     if offload.is_gso() {
-        let whole = GsoPacket::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
+        let whole = GsoPacket::new(bytes, GsoKind::Tcp4, offload.segment_size).expect("a packet that can be cut");
         assert_eq!(whole.header_len(), usize::from(offload.header_length));
     }
 }
