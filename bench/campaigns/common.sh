@@ -15,7 +15,7 @@ processes= hugepages=
 finish() {
     [ -z "$processes" ] || kill $processes 2>/dev/null || true
     wait
-    [ -z "$hugepages" ] || echo "$hugepages" >/proc/sys/vm/nr_hugepages
+    [ -z "$hugepages" ] || echo "$hugepages" >/proc/sys/vm/nr_hugepages || true
     rm -rf "$folder"
 }
 trap finish EXIT
@@ -91,10 +91,11 @@ start_prompt() {
     tell "$name" ""
 }
 
-# Gives a command to a testpmd, and waits until it is done: until the word behind it is found to be none.
+# Gives a command to a testpmd, and waits until it is done: until the word behind it is found to be none. Opened for
+# reading, too, a pipe without a reader does not block.
 tell() {
     refused=$(refusals "$1")
-    printf '%s\ndone\n' "$2" >"$folder/$1.prompt"
+    printf '%s\ndone\n' "$2" 1<>"$folder/$1.prompt"
     await "$testpmd" is_refused "$1" "$refused"
 }
 
@@ -122,8 +123,12 @@ rates() {
     await "$testpmd" grep -q "$2-pps: *[1-9]" "$folder/$1.log"
     before=$(grep -c "$2-$3:" "$folder/$1.log")
     sleep "$seconds"
-    await "$testpmd" test "$(grep -c "$2-$3:" "$folder/$1.log")" -gt "$before"
+    await "$testpmd" has_more "$2-$3:" "$folder/$1.log" "$before"
     sed -n "s/.*$2-$3: *\([0-9]*\).*/rate \1/p" "$folder/$1.log" | tail -n +$((before + 1))
+}
+
+has_more() {
+    [ "$(grep -c "$1" "$2")" -gt "$3" ]
 }
 
 # The time, and for how long the threads of a process have run and waited for a processor, in nanoseconds: its name and

@@ -135,7 +135,7 @@ NETWORK
     ;;
 iperf)
     client=campaign-client-$$ server=campaign-server-$$
-    trap 'ip netns delete $client; ip netns delete $server; finish' EXIT
+    trap 'ip netns delete $client || true; ip netns delete $server || true; finish' EXIT
     ip netns add "$client"
     ip netns add "$server"
     {

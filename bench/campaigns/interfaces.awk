@@ -10,7 +10,7 @@ function time_of_packet(what) {
     return since("forwarder." what) / 100 * 1e9 / since("sink.received")
 }
 
-function report(is_tcp, ran, waited, processor, count, processors, what, states) {
+function report(is_tcp, ran, waited, processor, processors, what, states) {
     bench = "interfaces"
     is_tcp = traffic ~ /^tcp/
     if (is_tcp) {
