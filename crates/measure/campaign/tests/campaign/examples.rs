@@ -25,9 +25,10 @@ fn the_campaigns_that_come_with_bellows_have_the_runs_that_they_say() {
     for path in &paths {
         let loaded = load(path).unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
         let combinations = Plan::new(&loaded.campaign).combinations();
-        let stated = match loaded.campaign.build {
-            Some(_) => format!("A block has {} pairs of runs", combinations / 2),
-            None => format!("A block has {combinations} runs"),
+        let is_paired = loaded.campaign.build.is_some() || loaded.campaign.paired.is_some();
+        let stated = match is_paired {
+            true => format!("A block has {} pairs of runs", combinations / 2),
+            false => format!("A block has {combinations} runs"),
         };
         let text = std::fs::read_to_string(path).unwrap();
         assert!(text.contains(&stated), "{}: {stated}", path.display());
