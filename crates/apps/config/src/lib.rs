@@ -72,9 +72,9 @@ pub use diagnostics::{DiagnosticEntry, Diagnostics, Position, Severity};
 pub use engine::EngineConfig;
 pub use entry::{Entry, ObjectEntry};
 pub use load::{Loaded, load, load_chain, load_str};
-pub use manual::{EngineManual, ManualKey, engine_manual};
+pub use manual::{EngineManual, engine_manual};
 pub use manual_report::{
-    AnyPorts, CounterReport, DropReport, EngineManualReport, ManualReport, PortReport, PortsReport,
+    AnyPorts, CounterReport, DropReport, EngineManualReport, ManualKey, ManualReport, PortReport, PortsReport,
 };
 pub use meant::nearest;
 pub use objects::Change;

@@ -1,14 +1,12 @@
 //! Manuals, generated from an app type's schema and ports.
 
 use bellows_engine::{AppInfo, Counter, Ports};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
 use crate::common::common_keys;
 use crate::engine::EngineConfig;
-use crate::manual_report::{CounterReport, DropReport, EngineManualReport, ManualReport, PortsReport};
+use crate::manual_report::{CounterReport, DropReport, EngineManualReport, ManualKey, ManualReport, PortsReport};
 use crate::schema::{SchemaShape, schema_of};
 use crate::worker::worker_schema;
 
@@ -27,7 +25,7 @@ macro_rules! described {
             }
 
             /// The keys of its table: required ones first, otherwise in the order of its config.
-            pub fn keys(&self) -> Vec<$crate::manual::ManualKey> {
+            pub fn keys(&self) -> Vec<$crate::manual_report::ManualKey> {
                 $crate::manual::keys(&self.schema)
             }
 
@@ -39,30 +37,6 @@ macro_rules! described {
     };
 }
 pub(crate) use described;
-
-/// One key of a table.
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "Key of a table")]
-pub struct ManualKey {
-    /// Its name; `table.key` in an inner table, `list[].key` in a list of tables, `table.NAME.key` in a table whose
-    /// keys are names.
-    ///
-    /// The name. A key of an inner table is written as `table.key`, of a list of tables as `list[].key`, and of the
-    /// values of a table whose keys are names as `table.NAME.key`.
-    pub name: String,
-    /// Its meaning; paragraphs have empty lines between them.
-    pub description: String,
-    /// The type in words, such as `integer 1 to 1,024`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The unit of a number; null without one, or if the type names it.
-    pub unit: Option<String>,
-    /// The default; null without one, or if it cannot be shown.
-    #[schemars(extend("nullable" = true))]
-    pub default: Option<Json>,
-    /// Whether it must be given.
-    pub required: bool,
-}
 
 /// The keys of a table with this schema and of all tables inside it, required ones first.
 pub(crate) fn keys(schema: &Json) -> Vec<ManualKey> {

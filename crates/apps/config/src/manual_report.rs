@@ -5,7 +5,29 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::manual::ManualKey;
+/// One key of a table.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Key of a table")]
+pub struct ManualKey {
+    /// Its name; `table.key` in an inner table, `list[].key` in a list of tables, `table.NAME.key` in a table whose
+    /// keys are names.
+    ///
+    /// The name. A key of an inner table is written as `table.key`, of a list of tables as `list[].key`, and of the
+    /// values of a table whose keys are names as `table.NAME.key`.
+    pub name: String,
+    /// Its meaning; paragraphs have empty lines between them.
+    pub description: String,
+    /// The type in words, such as `integer 1 to 1,024`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The unit of a number; null without one, or if the type names it.
+    pub unit: Option<String>,
+    /// The default; null without one, or if it cannot be shown.
+    #[schemars(extend("nullable" = true))]
+    pub default: Option<Json>,
+    /// Whether it must be given.
+    pub required: bool,
+}
 
 /// The manual of an app, a compound app or a shared object.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]

@@ -11,6 +11,7 @@ use bellows_observe::{AppCounts, AppStatus, LinkCounts, ObjectStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::history::{AppHistory, LinkHistory, NetworkHistory};
 use crate::monitor::{Happening, Kept};
 
 /// Why a request cannot be answered.
@@ -166,23 +167,6 @@ pub struct RecentTimes {
     pub maximum_ns: Option<u64>,
 }
 
-/// The last minutes of a network: a list for each figure.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "History of a network")]
-pub struct NetworkHistory {
-    /// Milliseconds since the Unix epoch.
-    pub at: Vec<u64>,
-    /// Packets a second through the busiest link.
-    #[schemars(with = "Vec<f64>")]
-    pub packets: Vec<Option<f64>>,
-    /// Packets dropped a second.
-    #[schemars(with = "Vec<f64>")]
-    pub dropped: Vec<Option<f64>>,
-    /// The share of the time that the engine slept.
-    #[schemars(with = "Vec<f64>")]
-    pub asleep: Vec<Option<f64>>,
-}
-
 /// An app with its rates.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 #[schemars(title = "App with its figures")]
@@ -255,25 +239,6 @@ pub struct AppDetail<'a> {
     pub history: AppHistory,
 }
 
-/// The last minutes of an app: a list for each figure.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "History of an app")]
-pub struct AppHistory {
-    /// Milliseconds since the Unix epoch.
-    pub at: Vec<u64>,
-    /// Packets received a second.
-    #[schemars(with = "Vec<f64>")]
-    pub received: Vec<Option<f64>>,
-    /// Packets sent a second.
-    #[schemars(with = "Vec<f64>")]
-    pub sent: Vec<Option<f64>>,
-    /// Packets dropped a second.
-    #[schemars(with = "Vec<f64>")]
-    pub dropped: Vec<Option<f64>>,
-    /// Clocks a packet; null if not known.
-    pub clocks: Vec<Option<f64>>,
-}
-
 /// All about a link.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 #[schemars(title = "Link of the page")]
@@ -284,26 +249,6 @@ pub struct LinkDetail<'a> {
     pub index: usize,
     /// Its last minutes.
     pub history: LinkHistory,
-}
-
-/// The last minutes of a link: a list for each figure.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "History of a link")]
-pub struct LinkHistory {
-    /// Milliseconds since the Unix epoch.
-    pub at: Vec<u64>,
-    /// Packets a second.
-    #[schemars(with = "Vec<f64>")]
-    pub packets: Vec<Option<f64>>,
-    /// Bits a second.
-    #[schemars(with = "Vec<f64>")]
-    pub bits: Vec<Option<f64>>,
-    /// Packets dropped a second.
-    #[schemars(with = "Vec<f64>")]
-    pub dropped: Vec<Option<f64>>,
-    /// Packets sent and not yet received.
-    #[schemars(with = "Vec<f64>")]
-    pub waiting: Vec<Option<f64>>,
 }
 
 /// A network drawn, with room for live figures.

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::answers::{AppHistory, LinkHistory, NetworkHistory};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The maximum number of readings that are kept: five minutes.
 const MAX_READINGS: usize = 300;
@@ -54,6 +55,62 @@ pub struct Figures {
     pub apps: Vec<AppFigures>,
     /// The links, in the network's order.
     pub links: Vec<LinkFigures>,
+}
+
+/// The last minutes of a network: a list for each figure.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "History of a network")]
+pub struct NetworkHistory {
+    /// Milliseconds since the Unix epoch.
+    pub at: Vec<u64>,
+    /// Packets a second through the busiest link.
+    #[schemars(with = "Vec<f64>")]
+    pub packets: Vec<Option<f64>>,
+    /// Packets dropped a second.
+    #[schemars(with = "Vec<f64>")]
+    pub dropped: Vec<Option<f64>>,
+    /// The share of the time that the engine slept.
+    #[schemars(with = "Vec<f64>")]
+    pub asleep: Vec<Option<f64>>,
+}
+
+/// The last minutes of an app: a list for each figure.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "History of an app")]
+pub struct AppHistory {
+    /// Milliseconds since the Unix epoch.
+    pub at: Vec<u64>,
+    /// Packets received a second.
+    #[schemars(with = "Vec<f64>")]
+    pub received: Vec<Option<f64>>,
+    /// Packets sent a second.
+    #[schemars(with = "Vec<f64>")]
+    pub sent: Vec<Option<f64>>,
+    /// Packets dropped a second.
+    #[schemars(with = "Vec<f64>")]
+    pub dropped: Vec<Option<f64>>,
+    /// Clocks a packet; null if not known.
+    pub clocks: Vec<Option<f64>>,
+}
+
+/// The last minutes of a link: a list for each figure.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "History of a link")]
+pub struct LinkHistory {
+    /// Milliseconds since the Unix epoch.
+    pub at: Vec<u64>,
+    /// Packets a second.
+    #[schemars(with = "Vec<f64>")]
+    pub packets: Vec<Option<f64>>,
+    /// Bits a second.
+    #[schemars(with = "Vec<f64>")]
+    pub bits: Vec<Option<f64>>,
+    /// Packets dropped a second.
+    #[schemars(with = "Vec<f64>")]
+    pub dropped: Vec<Option<f64>>,
+    /// Packets sent and not yet received.
+    #[schemars(with = "Vec<f64>")]
+    pub waiting: Vec<Option<f64>>,
 }
 
 /// The figures of the last minutes. Those of apps and links begin with the last change of the network's structure.

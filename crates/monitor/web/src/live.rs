@@ -17,10 +17,10 @@ use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
 use serde_json::{Value, json};
 
 use crate::answers::{
-    AppDetail, AppHistory, Counted, Drawn, Durations, LinkDetail, Listed, Live, LiveApp, LiveLink, LiveWorker,
-    NetworkRates, RecentTimes,
+    AppDetail, Counted, Drawn, Durations, LinkDetail, Listed, Live, LiveApp, LiveLink, LiveWorker, NetworkRates,
+    RecentTimes,
 };
-use crate::history::rounded;
+use crate::history::{AppHistory, rounded};
 use crate::monitor::{Networks, Watched};
 
 /// The maximum number of slow breaths to list.

@@ -35,12 +35,17 @@ fn no_name_stands_for_more_than_four_types() {
     let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (one, file) in crates.iter().flat_map(|one| one.files.iter().map(move |file| (one, file))) {
         for (name, line) in types(file) {
-            places.entry(name).or_default().push(format!("{}:{line}", one.source.join(&file.path).display()));
+            places.entry(name).or_default().push(format!(
+                "{} in {}:{line}",
+                one.name,
+                one.source.join(&file.path).display()
+            ));
         }
     }
     assert!(places.len() > 2_000, "only {} names were found", places.len());
     let crowded = places.iter().filter(|(name, places)| places.len() > MOST && !CONVENTIONS.contains(*name));
-    let crowded: Vec<String> = crowded.map(|(name, places)| format!("{name}:\n    {}", places.join("\n    "))).collect();
+    let crowded: Vec<String> =
+        crowded.map(|(name, places)| format!("{name}:\n    {}", places.join("\n    "))).collect();
     assert!(crowded.is_empty(), "name these types by what they are of, such as `PortKind`:\n{}", crowded.join("\n"));
 }
 

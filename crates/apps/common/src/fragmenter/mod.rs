@@ -122,7 +122,9 @@ impl Fragmenter {
                 self.carry_out(packet, &plan, others).map_err(|NoBuffer| Unfragmented::NoBuffer)
             }
             Err(NotFragmented::Fits) => Ok(()),
-            Ok(_) | Err(NotFragmented::DontFragment | NotFragmented::Malformed | NotFragmented::BadChecksum) => Err(Unfragmented::Whole),
+            Ok(_) | Err(NotFragmented::DontFragment | NotFragmented::Malformed | NotFragmented::BadChecksum) => {
+                Err(Unfragmented::Whole)
+            }
         }
     }
 
@@ -130,7 +132,12 @@ impl Fragmenter {
     ///
     /// # Errors
     /// There are no buffers. The packet is unchanged then.
-    pub fn carry_out(&mut self, packet: &mut Packet, plan: &Fragmentation, others: &mut Vector) -> Result<(), NoBuffer> {
+    pub fn carry_out(
+        &mut self,
+        packet: &mut Packet,
+        plan: &Fragmentation,
+        others: &mut Vector,
+    ) -> Result<(), NoBuffer> {
         let result = match plan.version {
             Version::V4 => v4::split(packet, plan, others),
             Version::V6 => v6::split(packet, plan, &mut self.identifications, others),

@@ -5,7 +5,7 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use bellows_common::fragmenter::{Fragmenter, Fragmentation, NotFragmented};
+use bellows_common::fragmenter::{Fragmentation, Fragmenter, NotFragmented};
 use bellows_common::headers::ETHERNET;
 use bellows_common::ip_frame::IpFrame;
 use bellows_common::segmentation::{kind_of, segment};

@@ -26,7 +26,7 @@ use rustix::net::sockopt::{
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::fanout::Fanout;
-use super::layout::{FRAME_OFFSET, LINE, SlotPosition, SlotLayout};
+use super::layout::{FRAME_OFFSET, LINE, SlotLayout, SlotPosition};
 use super::{
     ALL_PROTOCOLS, USUAL, bind, bound_interface, choose_ring_version, get, make_promiscuous, make_ring, open, set,
     set_flag,

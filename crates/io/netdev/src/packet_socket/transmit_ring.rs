@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, PACKET_TX_RING, PACKET_VNET_HDR};
 use rustix::io::Errno;
 
-use super::layout::{FRAME_OFFSET, SlotPosition, SlotLayout};
+use super::layout::{FRAME_OFFSET, SlotLayout, SlotPosition};
 use super::{USUAL, choose_ring_version, make_ring, set_flag};
 use crate::PortOpenError;
 use crate::messages::{VIRTIO_HEADER, last_error};

@@ -139,8 +139,9 @@ mod tests {
 
     #[test]
     fn the_list_tells_what_a_request_needs() {
-        let told =
-            |request: VhostRequest| (request.feature().map(|(_, name)| name), request.files(), request.changes_memory());
+        let told = |request: VhostRequest| {
+            (request.feature().map(|(_, name)| name), request.files(), request.changes_memory())
+        };
         assert_eq!(told(VhostRequest::SET_OWNER), (None, 0..=0, false));
         assert_eq!(told(VhostRequest::SET_MEM_TABLE), (None, 0..=MAX_FILES, true));
         assert_eq!(told(VhostRequest::SET_LOG_FD), (Some("LOG_SHMFD"), 1..=1, false));

@@ -266,7 +266,10 @@ fn an_impossible_ring_fails_alone() {
         peer.ask(VhostRequest::SET_VRING_ADDR, &addresses.bytes(), &[]);
         peer.ask(VhostRequest::SET_VRING_ENABLE, &VringState { index: 2, number: 1 }.bytes(), &[]);
         let kick = event();
-        assert_eq!(peer.ask(VhostRequest::SET_VRING_KICK, &2_u64.to_le_bytes(), &[kick.as_fd()]).body, 1_u64.to_le_bytes());
+        assert_eq!(
+            peer.ask(VhostRequest::SET_VRING_KICK, &2_u64.to_le_bytes(), &[kick.as_fd()]).body,
+            1_u64.to_le_bytes()
+        );
         assert_eq!(errors(&host.status.snapshot(), "ring_unusable"), number as u64 + 1);
         let QueueState::Failed(_) = host.status.snapshot().side.queues[2].state else { panic!("{size} {addresses:?}") };
         until("the word that a ring has failed", || (&failed).read_exact(&mut [0; 8]).is_ok());
