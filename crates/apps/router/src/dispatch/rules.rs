@@ -309,7 +309,7 @@ impl Run {
 }
 
 impl Rule {
-    /// Whether packets of a family can match. Addresses that are none are for [`Rules::new`] to refuse.
+    /// Whether packets of a family can match. Addresses that are none are for `Rules::new` to refuse.
     pub fn is_of(&self, is_v6: bool) -> bool {
         let mut addresses = [&self.source, &self.destination].into_iter().flatten();
         addresses.all(|text| text.parse::<IpAddr>().map_or(true, |address| address.is_ipv6() == is_v6))
