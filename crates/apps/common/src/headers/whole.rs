@@ -22,7 +22,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// A header of [`MIN`] to [`MAX`] bytes.
+    /// A header of `MIN` to `MAX` bytes.
     pub fn new(header: &[u8]) -> Template {
         let (head, tail) = ends(header);
         Template { head, tail, length: header.len() }
@@ -55,7 +55,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A header of [`MIN`] to [`MAX`] bytes, of which the bits count that are set in a mask as long.
+    /// A header of `MIN` to `MAX` bytes, of which the bits count that are set in a mask as long.
     pub fn new(header: &[u8], mask: &[u8]) -> Pattern {
         let ((head, tail), (head_mask, tail_mask)) = (ends(header), ends(mask));
         Pattern {
