@@ -291,6 +291,8 @@ impl Program {
     fn verify(instructions: &[Instruction], multi_buffer: bool, log: &mut [u8]) -> io::Result<Program> {
         const XDP: u32 = 6;
         const HAS_FRAGS: u32 = 1 << 5;
+        // The verifier gives up with `EAGAIN` where a signal of the thread is pending. libbpf tries as often.
+        const TRIES: usize = 5;
         // The functions that the programs call may be called under any licence.
         const LICENSE: &CStr = c"MIT";
         let mut attributes = LoadAttributes {
@@ -310,8 +312,16 @@ impl Program {
         }
         // SAFETY: the attributes are those of this command. The kernel reads as many instructions as there are and the
         // licence up to its zero, and writes at most the log's length into the log, which is borrowed exclusively.
-        let descriptor = unsafe { open(command::PROGRAM_LOAD, &mut attributes)? };
-        Ok(Program { descriptor })
+        let mut load = || unsafe { open(command::PROGRAM_LOAD, &mut attributes) };
+        let is_interrupted = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        let mut result = load();
+        for _ in 1..TRIES {
+            if !result.as_ref().is_err_and(is_interrupted) {
+                break;
+            }
+            result = load();
+        }
+        Ok(Program { descriptor: result? })
     }
 
     /// Attaches the program to an interface of this thread's network namespace, until the link is dropped or the process
