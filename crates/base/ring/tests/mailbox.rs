@@ -16,7 +16,7 @@ struct Shared<R> {
     contents: [UnsafeCell<u32>; ELEMENTS],
 }
 
-impl<R: Rules> Shared<R> {
+impl<R: MailboxRules> Shared<R> {
     /// Writes into an element that the caller owns. The model checker reports a second owner.
     fn write(&self, element: u64) {
         self.contents[element as usize - 1].with_mut(|content| {
@@ -33,7 +33,7 @@ impl<R: Rules> Shared<R> {
 
 /// The owner asks, one thread fills, and another one fills and recalls. Each element has one owner at every time, and
 /// none is lost.
-fn trade<R: Rules + 'static>() {
+fn trade<R: MailboxRules + 'static>() {
     loom::model(|| {
         let contents = [(); ELEMENTS].map(|()| UnsafeCell::new(0));
         let shared = Arc::new(Shared::<R> { mailbox: Mailbox::new(), contents });
@@ -65,7 +65,7 @@ fn every_element_has_one_owner() {
 /// As before, without the order between the contents of an element and its arrival.
 struct NoOrder;
 
-impl Rules for NoOrder {
+impl MailboxRules for NoOrder {
     const PUBLISH: Ordering = Ordering::Relaxed;
 }
 

@@ -20,7 +20,7 @@ struct Shared<R> {
 
 /// Two threads make a request each, which a third one serves that sleeps in between: a lost one would be a deadlock,
 /// which the model checker reports. With `silences_late`, the thread silences its bell after it has looked at the word.
-fn serve<R: Rules + 'static>(silences_late: bool) {
+fn serve<R: RequestRules + 'static>(silences_late: bool) {
     let mut model = loom::model::Builder::new();
     // All interleavings take half a minute.
     model.preemption_bound = Some(3);
@@ -79,7 +79,7 @@ fn a_bell_that_is_silenced_after_the_look_is_found() {
 /// As before, but the bell rings before the request is stored.
 struct EarlyBell;
 
-impl Rules for EarlyBell {
+impl RequestRules for EarlyBell {
     const PUBLISH: Ordering = Ordering::Release;
     const RINGS_AFTER: bool = false;
 }
@@ -93,7 +93,7 @@ fn a_bell_that_rings_too_early_is_found() {
 /// As before, without the order between what a request is about and the request.
 struct NoOrder;
 
-impl Rules for NoOrder {
+impl RequestRules for NoOrder {
     const PUBLISH: Ordering = Ordering::Relaxed;
     const RINGS_AFTER: bool = true;
 }

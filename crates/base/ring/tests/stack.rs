@@ -37,7 +37,7 @@ struct Shared<R> {
     elements: Elements,
 }
 
-impl<R: Rules> Shared<R> {
+impl<R: StackRules> Shared<R> {
     /// A stack of these elements, the last on top.
     fn with(elements: &[u64]) -> Arc<Shared<R>> {
         let shared = Shared {
@@ -64,7 +64,7 @@ impl<R: Rules> Shared<R> {
 }
 
 /// Two threads trade the elements of a stack; each element has one owner at every time, and none is lost.
-fn trade<R: Rules + 'static>() {
+fn trade<R: StackRules + 'static>() {
     loom::model(|| {
         let shared = Shared::<R>::with(&[3, 2, 1]);
         let other = Arc::clone(&shared);
@@ -83,7 +83,7 @@ fn trade<R: Rules + 'static>() {
 }
 
 /// One thread pushes what another one pops.
-fn pass<R: Rules + 'static>() {
+fn pass<R: StackRules + 'static>() {
     loom::model(|| {
         let shared = Shared::<R>::with(&[]);
         let other = Arc::clone(&shared);
@@ -108,7 +108,7 @@ fn contents_are_visible_to_the_next_owner() {
 /// As before, without the tag.
 struct NoTag;
 
-impl Rules for NoTag {
+impl StackRules for NoTag {
     const TAG_STEP: u64 = 0;
     const PUBLISH: Ordering = Ordering::Release;
 }
@@ -122,7 +122,7 @@ fn an_element_that_returns_in_between_is_found_without_the_tag() {
 /// As before, without the order between the contents of an element and its push.
 struct NoOrder;
 
-impl Rules for NoOrder {
+impl StackRules for NoOrder {
     const TAG_STEP: u64 = 1 << NUMBER_BITS;
     const PUBLISH: Ordering = Ordering::Relaxed;
 }

@@ -62,7 +62,7 @@ struct Own {
     rested_at: Option<u64>,
 }
 
-impl<R: Rules> Post<R> {
+impl<R: VerdictRules> Post<R> {
     fn new() -> Post<R> {
         let (requests, waiting) = (Requests::new(Event::default()), AtomicU32::new(0));
         Post { requests, waiting, published: Published::default(), own: Mutex::default() }
@@ -107,7 +107,7 @@ struct Shared<R> {
 }
 
 /// A worker other than the first: its apps are always finished.
-fn serve<R: Rules>(shared: &Shared<R>, index: usize, returns: bool) {
+fn serve<R: VerdictRules>(shared: &Shared<R>, index: usize, returns: bool) {
     let post = &shared.others[index];
     loop {
         if post.requests.is_pending() && post.requests.take() & STOP != 0 {
@@ -129,14 +129,14 @@ fn serve<R: Rules>(shared: &Shared<R>, index: usize, returns: bool) {
 }
 
 /// Whether the run is over, while no worker works.
-fn is_over<R: Rules>(shared: &Shared<R>) -> bool {
+fn is_over<R: VerdictRules>(shared: &Shared<R>) -> bool {
     let owns: Vec<_> = shared.others.iter().map(|post| post.own.lock().unwrap()).collect();
     let rest = owns.iter().all(|own| own.rested_at == Some(own.moved));
     let posts = || shared.others.iter().chain([&shared.first]);
     rest && posts().all(|post| post.waiting.load(Acquire) == 0)
 }
 
-fn check<R: Rules + Send + Sync + 'static>(case: Case) {
+fn check<R: VerdictRules + Send + Sync + 'static>(case: Case) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(move || {
@@ -226,7 +226,7 @@ fn an_end_that_is_decided_by_verdicts_alone_is_found() {
 /// A worker tells the first one only of verdicts that change.
 struct Silent;
 
-impl Rules for Silent {
+impl VerdictRules for Silent {
     const TELLS_MOVES: bool = false;
 }
 
@@ -239,7 +239,7 @@ fn a_worker_that_does_not_tell_that_packets_have_moved_is_found() {
 /// The first worker takes the state after packets have moved for the one before.
 struct Uncounted;
 
-impl Rules for Uncounted {
+impl VerdictRules for Uncounted {
     const COUNTS_MOVES: bool = false;
 }
 
@@ -252,7 +252,7 @@ fn a_state_that_seems_to_be_known_is_found() {
 /// The first worker looks at the verdicts before it announces that it waits.
 struct LateAnnouncement;
 
-impl Rules for LateAnnouncement {
+impl VerdictRules for LateAnnouncement {
     const ANNOUNCES_FIRST: bool = false;
 }
 
@@ -265,7 +265,7 @@ fn an_announcement_after_the_look_is_found() {
 /// A processor may let a worker look at the announcement before its change is seen.
 struct NoFences;
 
-impl Rules for NoFences {
+impl VerdictRules for NoFences {
     const HAS_FENCES: bool = false;
 }
 
