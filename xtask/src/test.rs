@@ -86,6 +86,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     } else {
         if options.filter.is_none() {
             lint(&mut report);
+            if !options.quick {
+                lint_features(&mut report);
+            }
         }
         // Command-line and end-to-end tests run the release build, as users do.
         report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
@@ -167,6 +170,19 @@ fn lint(report: &mut StepsReport) {
     );
     deny::run(report);
     rust_version::run(report);
+}
+
+/// Compiles what the other steps leave out: the program without its features, as the page on own apps uses it, the
+/// models of interleavings, and the fuzz targets, a workspace of their own.
+fn lint_features(report: &mut StepsReport) {
+    let strict = ["--", "-D", "warnings"];
+    let program = ["clippy", "--package", "bellows", "--no-default-features"];
+    report.run("lints without features", cargo(&program).args(strict));
+    let models =
+        ["clippy", "--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom", "--tests"];
+    report.run("lints of models", cargo(&models).args(strict));
+    let fuzz = ["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz"];
+    report.run("fuzz targets", &mut cargo(&fuzz));
 }
 
 #[cfg(test)]
