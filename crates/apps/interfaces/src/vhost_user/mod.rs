@@ -131,7 +131,7 @@ const fn receive_slot(pair: usize) -> usize {
 
 /// The rings of a pair of queues.
 #[derive(Default)]
-struct Pair {
+struct RingPair {
     /// Their doorbells, while they run.
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
@@ -144,7 +144,7 @@ pub struct DeviceRole {
     /// Ends the control thread when it is dropped.
     backend: Backend,
     port: vhost::Port,
-    pairs: Vec<Pair>,
+    pairs: Vec<RingPair>,
     session: PortSession,
     /// When the last ring was taken away that receives, if none does now.
     gone_at: Option<u64>,
@@ -183,7 +183,7 @@ impl Role for DeviceRole {
 
     fn start(_app: &str, config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
         let count = config.queues.count();
-        let pairs = (0..count).map(|_| Pair::default()).collect();
+        let pairs = (0..count).map(|_| RingPair::default()).collect();
         let session = PortSession::new(count);
         let socket = config.socket.clone();
         let started = match before {

@@ -10,7 +10,7 @@ use super::message::Message;
 use super::peer::{Cause, Expected, State};
 
 /// The status of a control channel.
-pub(super) struct Shown {
+pub(super) struct ChannelStatus {
     /// What this end tells the peer.
     own: Message,
     expected: Expected,
@@ -27,11 +27,11 @@ pub(super) struct Seen {
     pub(super) peer: Option<(Message, u64)>,
 }
 
-impl Shown {
+impl ChannelStatus {
     /// The status of a control channel that has heard nothing.
-    pub(super) fn new(own: Message, expected: Expected) -> Shown {
+    pub(super) fn new(own: Message, expected: Expected) -> ChannelStatus {
         let seen = Seen { state: State::Down(Cause::NotHeard), since: clock::now(), peer: None };
-        Shown { own, expected, seen: Mutex::new(seen) }
+        ChannelStatus { own, expected, seen: Mutex::new(seen) }
     }
 
     /// The present state.
@@ -51,7 +51,7 @@ fn fields(message: &Message) -> Value {
     json!({ "heartbeat_seconds": heartbeat, "mtu": mtu, "description": description, "vc_id": vc_id })
 }
 
-impl Status for Shown {
+impl Status for ChannelStatus {
     fn status(&self) -> Value {
         let Seen { state, since, peer } = self.seen();
         let age = |time: u64| clock::now().saturating_sub(time) / 1_000_000_000;
