@@ -5,7 +5,6 @@ use bellows_wire::MacAddr;
 
 use super::*;
 
-use crate::forwarding::family::{V4, V6};
 
 const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
 
