@@ -5,7 +5,6 @@ use bellows_wire::MacAddr;
 
 use super::*;
 
-
 const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
 
 /// Interfaces `a` and `b`, with routes through known neighbours of `a`.
