@@ -38,6 +38,9 @@ pub trait Configure: App {
     /// machine's port. Apps that are linked on one side only are always listed.
     const INTERFACE: bool = false;
 
+    /// What the app uses of the system's network.
+    const SYSTEM: SystemAccess = SystemAccess::NONE;
+
     /// The keys of its table. A reload compares the serialized form to find out whether the app changed.
     type Config: DeserializeOwned + Serialize + JsonSchema;
 
@@ -73,6 +76,24 @@ pub trait Configure: App {
     fn resources(_config: &Self::Config, _context: &Context) -> Vec<Resource> {
         Vec::new()
     }
+}
+
+/// What a type of app uses of the system that a service manager does not allow unless it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemAccess {
+    /// Families of sockets. `AF_INET` is for requests about interfaces alone.
+    pub families: &'static [&'static str],
+    /// System calls beyond those of common services.
+    pub calls: &'static [&'static str],
+    /// Devices that it opens.
+    pub devices: &'static [&'static str],
+    /// Whether it locks memory.
+    pub locks: bool,
+}
+
+impl SystemAccess {
+    /// Nothing.
+    pub const NONE: SystemAccess = SystemAccess { families: &[], calls: &[], devices: &[], locks: false };
 }
 
 /// A shared object that a network file can name: a table of addresses, of routes, of states.

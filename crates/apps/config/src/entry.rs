@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::bench::{BenchFiles, BenchSetup};
-use crate::configure::{Configure, Context, SettingError, SharedObject, Succession};
+use crate::configure::{Configure, Context, SettingError, SharedObject, Succession, SystemAccess};
 use crate::manual::{self, AppManual};
 use crate::objects::{Change, Living, Made, ObjectSource};
 use crate::resources::Resource;
@@ -45,6 +45,7 @@ pub struct Entry {
     resources: fn(&Table, &Context) -> Vec<Resource>,
     capabilities: fn(&Table) -> Set,
     is_interface: bool,
+    system: SystemAccess,
     bench: fn(&BenchFiles) -> BenchSetup,
 }
 
@@ -91,6 +92,7 @@ impl Entry {
             resources: resources::<A>,
             capabilities: capabilities::<A>,
             is_interface: A::INTERFACE,
+            system: A::SYSTEM,
             bench: A::bench,
         }
     }
@@ -108,6 +110,11 @@ impl Entry {
     /// Whether `bellows show interfaces` lists the app although it has both inputs and outputs.
     pub fn is_interface(&self) -> bool {
         self.is_interface
+    }
+
+    /// What the app uses of the system's network.
+    pub fn system(&self) -> SystemAccess {
+        self.system
     }
 
     /// How to measure the app, with these files if it needs any.

@@ -67,7 +67,7 @@ mod wrong_file;
 pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{BenchFiles, BenchRow, BenchSetup, BenchStep};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
-pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
+pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession, SystemAccess};
 pub use diagnostics::{DiagnosticEntry, Diagnostics, Position, Severity};
 pub use engine::EngineConfig;
 pub use entry::{Entry, ObjectEntry};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError, SystemAccess};
 use bellows_netif::arp_guard::find_conflicts;
 use bellows_netif::status::PortStatus;
 use bellows_netif::xdp::{
@@ -224,6 +224,8 @@ fn matches(key: &'static str, texts: &[String]) -> Result<Vec<Match>, SettingErr
 impl Configure for AfXdp {
     const NAME: &'static str = AfXdpKind::NAME;
     const INTERFACE: bool = true;
+    const SYSTEM: SystemAccess =
+        SystemAccess { families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true };
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, User};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError, SystemAccess};
 use bellows_netdev::tap::MAX_NAME;
 use bellows_netif::status::PortStatus;
 use bellows_netif::tap::{TapConfig, TapQueue};
@@ -140,6 +140,8 @@ fn read_address(text: &str) -> Result<(IpAddr, u8), SettingError> {
 impl Configure for Tap {
     const NAME: &'static str = TapKind::NAME;
     const INTERFACE: bool = true;
+    const SYSTEM: SystemAccess =
+        SystemAccess { families: &["AF_INET", "AF_NETLINK"], devices: &["/dev/net/tun"], ..SystemAccess::NONE };
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -45,6 +45,13 @@ pub trait Listed: Benchmark + Args {
     /// Options for a short run, for tests.
     const QUICK: &'static [&'static str];
 
+    /// Options for further short runs, for the cases and labels that [`QUICK`](Listed::QUICK) does not report. In their
+    /// folder are `routes.txt` (two prefixes) and `network.toml` (with an app `counter`).
+    const MORE: &'static [&'static str] = &[];
+
+    /// Cases that some machines cannot report, so that no test expects them.
+    const RARE: &'static [&'static str] = &[];
+
     /// Options that the benchmark refuses, each with a part of the error message.
     const REFUSED: &'static [(&'static [&'static str], &'static str)];
 

@@ -18,7 +18,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError, SystemAccess};
 use bellows_engine::{App, AppError, Status};
 use bellows_netif::route::{protocol_name, table_name, table_number};
 use schemars::JsonSchema;
@@ -145,6 +145,7 @@ impl KernelRoutes {
 
 impl Configure for KernelRoutes {
     const NAME: &'static str = "kernel-routes";
+    const SYSTEM: SystemAccess = SystemAccess { families: &["AF_NETLINK"], ..SystemAccess::NONE };
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -352,6 +352,7 @@ impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
+    const MORE: &'static [&'static str] = &["--processes 1 --packets 2000 --resident l1 --case ip4-lookup"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name"),
         (&["--resident", "l5"], "`l5` is not a level of the memory hierarchy"),

@@ -562,6 +562,10 @@ impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 2 --idle-seconds 0.01 --tees 1 --schedule flat --workers 2",
+        "--processes 1 --rounds 2 --tees 1 --schedule flat --workers 2 --control 4",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
         (&["--tees", "3,0"], "0 is not in 1..=100"),

@@ -45,6 +45,10 @@ pub struct BenchmarkEntry {
     pub cases: Cases,
     /// See [`Listed::QUICK`].
     pub quick: &'static [&'static str],
+    /// See [`Listed::MORE`].
+    pub more: &'static [&'static str],
+    /// See [`Listed::RARE`].
+    pub rare: &'static [&'static str],
     /// See [`Listed::REFUSED`].
     pub refused: &'static [(&'static [&'static str], &'static str)],
     /// The clap definition, for the help.
@@ -55,7 +59,17 @@ pub struct BenchmarkEntry {
 impl BenchmarkEntry {
     const fn of<B: Listed>(name: &'static str, is_apart: bool) -> BenchmarkEntry {
         let command = || B::augment_args(clap::Command::new("bench"));
-        BenchmarkEntry { name, is_apart, cases: B::CASES, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
+        BenchmarkEntry {
+            name,
+            is_apart,
+            cases: B::CASES,
+            quick: B::QUICK,
+            more: B::MORE,
+            rare: B::RARE,
+            refused: B::REFUSED,
+            command,
+            work: B::work,
+        }
     }
 
     /// The words of its command, without the program's name.

@@ -585,6 +585,8 @@ const CASES: Cases = Cases {
 impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
+    // Of machines with io_uring, and with free pages of 2 MiB.
+    const RARE: &'static [&'static str] = &["direct", "fault-2m"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] =
         &[(&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper")];
 

@@ -437,6 +437,7 @@ const CASES: Cases = Cases {
 impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
+    const MORE: &'static [&'static str] = &["--processes 1 --apps 8 --reloads 2 --schedule flat --workers 2"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--apps", "0"], "0 is not in 1..=2000"),
         (&["--workers", "3", "--apps", "8"], "8 apps are enough for 2 workers, not for 3"),

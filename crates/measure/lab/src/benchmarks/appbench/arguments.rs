@@ -213,6 +213,11 @@ const CASES: Cases = Cases {
 impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["tee", "--processes", "1", "--packets", "2000"];
+    const MORE: &'static [&'static str] = &[
+        "tee --processes 1 --packets 2000 --resident l1 --prefetch 4",
+        "tee --against counter --processes 1 --packets 2000 --resident l1 --prefetch 4",
+        "--network network.toml --app counter --processes 1 --packets 2000 --prefetch 4",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&[], "<APP>"),
         (&["tea"], "there is no app type `tea`"),

@@ -112,6 +112,10 @@ const CASES: Cases = Cases {
 impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "aes-128"];
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 1 --case 256",
+        "--processes 1 --rounds 1 --case chacha",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are aes-128-gcm")];
 

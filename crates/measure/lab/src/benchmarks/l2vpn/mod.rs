@@ -296,6 +296,9 @@ impl Listed for Arguments {
         "--phase",
         "decap-ip4",
     ];
+    const MORE: &'static [&'static str] = &[
+        "--orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --phase decap-ip4-64",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are phases, after-idle and apps"),
         (&["--phase", "ip5"], "no phase has `ip5` in its name; there are encap-ip6-64, "),

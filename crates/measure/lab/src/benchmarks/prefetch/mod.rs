@@ -401,6 +401,13 @@ impl Listed for Arguments {
         "--ahead",
         "4",
     ];
+    const MORE: &'static [&'static str] = &[
+        "--case load --processes 1 --rounds 1 --in-flight 256 --routes 8",
+        "--case verdict --runs 1 --seconds 0.05 --in-flight 256 --routes 8",
+        "--case live --runs 1 --seconds 0.05",
+    ];
+    // Where samples may be taken, which a test of its own does.
+    const RARE: &'static [&'static str] = &["hot"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot, verdict and live"),
         (&["--case", "hot", "--picture", "x.svg"], "--picture draws the case `nodes`, which --case leaves out"),

@@ -226,6 +226,11 @@ const CASES: Cases = Cases {
 impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "look-ahead"];
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 1 --case ip --floor",
+        "--processes 1 --rounds 1 --case internet --floor --routes routes.txt",
+        "--processes 1 --rounds 1 --case checksum",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),
         (&["--case", "internet4", "--routes", "/nonexistent"], "/nonexistent: No such file or directory"),

@@ -306,6 +306,7 @@ impl Listed for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--seconds", "1", "--period", "100ms", "--case", "small"];
+    const MORE: &'static [&'static str] = &["--processes 1 --seconds 0.3 --period 50ms --case chain"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are small and chain"),
         (&["--period", "1ms"], "give a time from 10ms to 1h"),

@@ -894,6 +894,9 @@ impl Listed for Arguments {
         "--size",
         "60",
     ];
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 4 --with packed,in-order --without event-idx,indirect,offloads,mergeable --size 60",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
         (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
