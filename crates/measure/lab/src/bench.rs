@@ -35,10 +35,10 @@ pub trait Benchmark: Args {
     const REFUSED: &'static [RefusedOptions];
 
     /// Measures.
-    const RUN: Run<Self>;
+    const RUN: RunBenchmark<Self>;
 
     /// The work of a worker.
-    const WORK: Work;
+    const WORK: RunWorker;
 
     /// The options that all benchmarks have.
     fn common(&self) -> Common;
@@ -53,11 +53,11 @@ pub trait Benchmark: Args {
 pub type RefusedOptions = (&'static [&'static str], &'static str);
 
 /// Runs a benchmark with its options. Fails with the reason why there is no report.
-pub type Run<B> = fn(&B, &mut Lab<'_>) -> Result<Finished, BenchError>;
+pub type RunBenchmark<B> = fn(&B, &mut Lab<'_>) -> Result<Finished, BenchError>;
 
 /// Runs a worker: [`answer`](crate::workers::answer) or [`take_part`](crate::workers::take_part). Fails when the task
 /// cannot be read or an answer cannot be written.
-pub type Work = fn(&Registry) -> Result<(), std::io::Error>;
+pub type RunWorker = fn(&Registry) -> Result<(), std::io::Error>;
 
 /// A benchmark of any kind that a command line requests.
 pub trait Requested {

@@ -14,7 +14,9 @@ use super::appbench::{
 };
 use super::engine::Capture;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, Run, Work, packets, whole};
+use crate::bench::{
+    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, packets, whole,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::processes::Answers;
@@ -342,8 +344,8 @@ impl Benchmark for Arguments {
         (&["--packets", "none"], "give a number of packets"),
     ];
     /// The workers are those of `appbench`.
-    const WORK: Work = appbench::Arguments::WORK;
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = appbench::Arguments::WORK;
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

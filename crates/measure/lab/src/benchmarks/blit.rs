@@ -21,7 +21,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
@@ -433,8 +433,8 @@ impl Benchmark for Arguments {
         (&["--where", "dram"], "there is no `dram`; give l1, l2, l3 or cold"),
         (&["--batch", "0"], "0 is not in 1..=1024"),
     ];
-    const WORK: Work = |_| workers::answer(measure);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

@@ -24,7 +24,7 @@ use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases};
 use crate::report::{BenchError, Measurement, Ratio, chosen};
 use crate::timing::median_or_nan;
@@ -505,8 +505,8 @@ impl Benchmark for Arguments {
         &["--case", "ring"],
         "no case has `ring` in its name; there are throughput, latency, wake-up and wake-up-sender",
     )];
-    const WORK: Work = |_| workers::answer(measure);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

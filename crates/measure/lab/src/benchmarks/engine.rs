@@ -18,7 +18,9 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{
+    Benchmark, Common, Conditions, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, configured, linked, production};
@@ -740,8 +742,8 @@ impl Benchmark for Arguments {
         (&["--processes", "1", "--stride", "2241"], "the stride 2241 is not a multiple of 64"),
         (&["--schedule", "warp"], "there is no schedule `warp`"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

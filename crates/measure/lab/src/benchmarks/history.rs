@@ -24,7 +24,9 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{
+    Benchmark, Common, Conditions, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{configured, linked};
@@ -550,8 +552,8 @@ impl Benchmark for Arguments {
         (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
         (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

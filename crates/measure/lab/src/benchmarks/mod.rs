@@ -3,7 +3,7 @@
 use bellows_config::Registry;
 use clap::Args;
 
-use crate::bench::{Benchmark, RefusedOptions, Work, benchmarks};
+use crate::bench::{Benchmark, RefusedOptions, RunWorker, benchmarks};
 use crate::beside::disturb;
 use crate::cases::Cases;
 
@@ -49,7 +49,7 @@ pub struct BenchmarkEntry {
     pub refused: &'static [RefusedOptions],
     /// The clap definition, for the help.
     pub command: fn() -> clap::Command,
-    work: Work,
+    work: RunWorker,
 }
 
 impl BenchmarkEntry {

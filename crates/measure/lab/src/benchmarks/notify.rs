@@ -29,7 +29,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
@@ -568,8 +568,8 @@ impl Benchmark for Arguments {
     const QUICK: &'static str = "--processes 1 --rounds 2";
     const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper")];
-    const WORK: Work = |_| workers::answer(measure);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

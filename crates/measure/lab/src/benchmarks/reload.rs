@@ -16,7 +16,7 @@ use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Text, loaded};
@@ -431,8 +431,8 @@ impl Benchmark for Arguments {
         (&["--apps", "0"], "0 is not in 1..=2000"),
         (&["--workers", "3", "--apps", "8"], "8 apps are enough for 2 workers, not for 3"),
     ];
-    const WORK: Work = |_| workers::answer(measure);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

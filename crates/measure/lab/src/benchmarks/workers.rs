@@ -39,7 +39,7 @@ use serde_json::json;
 
 use super::engine::Loop;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases};
 use crate::machine::Machine;
 use crate::networks::{Folder, configured, linked};
@@ -520,8 +520,8 @@ impl Benchmark for Arguments {
         (&["--case", "ring"], "no case has `ring` in its name; there are chain, rss, rss-both and vhost"),
         (&["--slice", "0"], "0 is not in 1..=10000"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

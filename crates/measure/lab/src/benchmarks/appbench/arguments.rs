@@ -6,7 +6,7 @@ use bellows_engine::Schedule;
 use clap::ValueEnum;
 
 use super::{AppbenchError, AppbenchOptions, ChainRow, Counters, InPlace, Subject, measure};
-use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, Run, Work, packets, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, packets, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::BenchError;
 use crate::residence::Resident;
@@ -251,8 +251,8 @@ impl Benchmark for Arguments {
         (&["tee", "--offered", "0"], "give million packets per second"),
         (&["tee", "--packets", "none"], "give a number of packets"),
     ];
-    const WORK: Work = |registry| workers::answer(|task| measure(task, registry));
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |registry| workers::answer(|task| measure(task, registry));
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         Common { json: self.json, cpu: self.cpu }

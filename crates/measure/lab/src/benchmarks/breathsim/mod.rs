@@ -18,7 +18,7 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::machine::Machine;
 use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
@@ -633,8 +633,8 @@ impl Benchmark for Arguments {
         (&["--apps", "65"], "65 is not in 1..=64"),
         (&["--work", "0"], "0 is not in 1..=10000"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

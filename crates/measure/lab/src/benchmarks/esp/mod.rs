@@ -9,7 +9,7 @@ mod contender;
 use bellows_esp::{Algorithm, Implementation};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, chosen};
 use crate::turns::{self, Match};
@@ -104,8 +104,8 @@ impl Benchmark for Arguments {
     const QUICK: &'static str = "--processes 1 --rounds 1 --case aes-128";
     const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are aes-128-gcm")];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

@@ -15,7 +15,7 @@ mod tables;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::Folder;
@@ -286,8 +286,8 @@ impl Benchmark for Arguments {
         (&["--next-hops", "0"], "0 is not in 1..=32766"),
         (&["--peer", "dpdk"], "give NAME=PROGRAM ARGUMENT"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

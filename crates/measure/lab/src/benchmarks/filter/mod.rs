@@ -17,7 +17,7 @@ mod peers;
 mod results;
 mod states;
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
@@ -291,8 +291,8 @@ impl Benchmark for Arguments {
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are document, portrange"),
         (&["--peer", "libpcap"], "give NAME=PROGRAM ARGUMENT"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

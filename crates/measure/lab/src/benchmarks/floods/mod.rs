@@ -8,7 +8,7 @@ mod frames;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, chosen};
 use crate::turns::Match;
@@ -92,8 +92,8 @@ impl Benchmark for Arguments {
     const QUICK: &'static str = "--processes 1 --rounds 1 --case arp";
     const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are time4, time6")];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

@@ -28,7 +28,7 @@ use bellows_engine::Schedule;
 use serde_json::{Value, json};
 
 use crate::bench::{
-    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, Run, Work, named, whole as whole_number,
+    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole as whole_number,
 };
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
@@ -277,8 +277,8 @@ impl Benchmark for Arguments {
         (&["--case", "idle", "--picture", "x.svg"], "--picture draws the case `phases`, which --case leaves out"),
         (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

@@ -42,7 +42,7 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, configured, linked};
 use crate::processes::{Answers, take_turns_with};
@@ -548,8 +548,8 @@ impl Benchmark for Arguments {
             "nowhere/vhost_messages: No such file or directory",
         ),
     ];
-    const WORK: Work = |_| workers::answer(measure);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

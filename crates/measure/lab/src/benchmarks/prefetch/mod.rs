@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, Run, Work, named, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
@@ -382,8 +382,8 @@ impl Benchmark for Arguments {
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot, verdict and live"),
         (&["--case", "hot", "--picture", "x.svg"], "--picture draws the case `nodes`, which --case leaves out"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::fib::routes::Prefixes;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, chosen};
 use crate::turns::{self, Match};
@@ -220,8 +220,8 @@ impl Benchmark for Arguments {
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),
         (&["--case", "internet4", "--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
     ];
-    const WORK: Work = |_| workers::take_part(lay_out);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()

@@ -38,7 +38,7 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, Run, Work, named};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, Text};
 use crate::processes::{Answers, take_turns_by};
@@ -308,8 +308,8 @@ impl Benchmark for Arguments {
         (&["--period", "soon"], "soon"),
         (&["--seconds", "3601"], "give from 0 to 3600 seconds"),
     ];
-    const WORK: Work = |_| workers::answer(work);
-    const RUN: Run<Self> = run;
+    const WORK: RunWorker = |_| workers::answer(work);
+    const RUN: RunBenchmark<Self> = run;
 
     fn common(&self) -> Common {
         self.common.clone()
