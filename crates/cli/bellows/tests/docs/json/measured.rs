@@ -41,7 +41,8 @@ fn every_benchmark_has_a_quick_run_that_yields_a_report() {
     let sandbox = Sandbox::new();
     let mut found = FoundCases::new();
     for entry in benchmarks::ALL {
-        let said = sandbox.bellows(&[&entry.words()[..], entry.quick, &["--json"]].concat());
+        let quick = entry.quick.split(' ').chain(["--json"]);
+        let said = sandbox.bellows(&entry.words().into_iter().chain(quick).collect::<Vec<_>>());
         assert!([Some(0), Some(3)].contains(&said.code), "{}: {said:?}", entry.name);
         let report = said.json();
         case_differences(&report, &mut found);
