@@ -150,7 +150,8 @@ pub enum Kind {
     Either(&'static [Kind]),
     /// Anything: its meaning says what it depends on.
     Any,
-    /// The status of an app or shared object, whose form depends on the type that the key `kind` beside it gives.
+    /// The status of an app or shared object, whose form depends on the type that the key `kind` beside it gives. As a
+    /// part of a section: all of them.
     Status,
 }
 
@@ -267,6 +268,9 @@ static PLACES: LazyLock<Vec<(&Section, Vec<&Form>)>> = LazyLock::new(|| {
             all.push(part);
             place_parts(part, &mut placed, &mut all);
         }
+        if section.parts.iter().any(|kind| matches!(kind, Kind::Status)) {
+            states::all().into_iter().filter_map(Kind::form).for_each(|form| place_part(form, &mut placed, &mut all));
+        }
         (section, all)
     };
     sections().map(place).collect()
@@ -275,11 +279,14 @@ static PLACES: LazyLock<Vec<(&Section, Vec<&Form>)>> = LazyLock::new(|| {
 /// Adds the objects that a form has as values, and those that they have, unless they have a place already.
 fn place_parts(form: &Form, placed: &mut BTreeSet<&'static str>, parts: &mut Vec<&'static Form>) {
     let values = form.keys.iter().flat_map(|key| key.kind.forms());
-    for part in form.included().into_iter().chain(values) {
-        if placed.insert(part.title) {
-            parts.push(part);
-            place_parts(part, placed, parts);
-        }
+    form.included().into_iter().chain(values).for_each(|part| place_part(part, placed, parts));
+}
+
+/// Adds an object, and those that it has, unless it has a place already.
+fn place_part(part: &'static Form, placed: &mut BTreeSet<&'static str>, parts: &mut Vec<&'static Form>) {
+    if placed.insert(part.title) {
+        parts.push(part);
+        place_parts(part, placed, parts);
     }
 }
 
@@ -465,7 +472,6 @@ impl Kind {
         match self {
             Kind::List(kind) | Kind::Map(kind) | Kind::OrNull(kind) => vec![*kind],
             Kind::Tuple(kinds) | Kind::Either(kinds) => kinds.to_vec(),
-            Kind::Status => states::all(),
             _ => Vec::new(),
         }
     }

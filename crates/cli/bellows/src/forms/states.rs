@@ -33,7 +33,7 @@ pub(super) static SECTIONS: &[Section] = &[
              of `vhost-user` and `virtio-user` is [above](#status-of-vhost-user-and-virtio-user).",
         ],
         whole: Some(schema_of::<ShownStatuses>()),
-        parts: &[schema_of::<ShownApp>(), APP_STATUS, OBJECT_STATUS],
+        parts: &[schema_of::<ShownApp>(), APP_STATUS, OBJECT_STATUS, Kind::Status],
         notes: &[],
     },
 ];
