@@ -559,7 +559,7 @@ mod tests {
             let has_inner_capital = letters.windows(2).any(|pair| pair[0].is_lowercase() && pair[1].is_uppercase());
             assert!(!has_inner_capital && !title.contains(['_', ':', '<']), "`{title}` is no title of words");
         }
-        assert!(titles.len() > 100, "{titles:?}");
+        assert!(titles.len() > 60, "{titles:?}");
     }
 
     #[test]
