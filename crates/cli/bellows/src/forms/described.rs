@@ -41,7 +41,7 @@ struct Schemas {
 static SCHEMAS: LazyLock<Mutex<Schemas>> = LazyLock::new(|| {
     let mut schemas = Schemas::default();
     // All types first: a form may include one of a later section.
-    let statuses = states::statuses().iter().filter_map(|(_, status)| *status);
+    let statuses = states::statuses().values().copied().flatten();
     for described in sections().flat_map(|section| section.described()).chain(statuses) {
         described.add_to(&mut schemas.generator);
     }
