@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::bases::{Bases, base_of};
 use crate::bench::{BenchFiles, BenchSetup};
 use crate::objects::{Change, Objects};
+use crate::output::OutputSchema;
 use crate::resources::Resource;
 use crate::text_file::open_text;
 use crate::texts::{MAX_SECRET, Texts, text_mark};
@@ -40,6 +41,10 @@ pub trait Configure: App {
 
     /// What the app uses of the system's network.
     const SYSTEM: SystemAccess = SystemAccess::NONE;
+
+    /// The schema of the app's status ([`App::status`]), which describes it in the reference of all JSON. An app of your
+    /// own may have a status without one.
+    const STATUS: Option<OutputSchema> = None;
 
     /// The keys of its table. A reload compares the serialized form to find out whether the app changed.
     type Config: DeserializeOwned + Serialize + JsonSchema;
@@ -105,6 +110,9 @@ impl SystemAccess {
 pub trait SharedObject: Status + Sized {
     /// The type's name in network files: lower-case words joined by `-`.
     const NAME: &'static str;
+
+    /// The schema of its status, as for [apps](Configure::STATUS).
+    const STATUS: Option<OutputSchema> = None;
 
     /// The keys of its table.
     type Config: DeserializeOwned + Serialize + JsonSchema;

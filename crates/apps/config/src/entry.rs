@@ -11,6 +11,7 @@ use crate::bench::{BenchFiles, BenchSetup};
 use crate::configure::{Configure, Context, SettingError, SharedObject, Succession, SystemAccess};
 use crate::manual::{self, AppManual};
 use crate::objects::{Change, Living, Made, ObjectSource};
+use crate::output::OutputSchema;
 use crate::resources::Resource;
 use crate::schema::schema_of;
 use crate::value::{self, Table};
@@ -46,6 +47,7 @@ pub struct Entry {
     capabilities: fn(&Table) -> Set,
     is_interface: bool,
     system: SystemAccess,
+    status: Option<OutputSchema>,
     bench: fn(&BenchFiles) -> BenchSetup,
 }
 
@@ -93,6 +95,7 @@ impl Entry {
             capabilities: capabilities::<A>,
             is_interface: A::INTERFACE,
             system: A::SYSTEM,
+            status: A::STATUS,
             bench: A::bench,
         }
     }
@@ -115,6 +118,11 @@ impl Entry {
     /// What the app uses of the system's network.
     pub fn system(&self) -> SystemAccess {
         self.system
+    }
+
+    /// The schema of the app's status, if it is described.
+    pub fn status(&self) -> Option<OutputSchema> {
+        self.status
     }
 
     /// How to measure the app, with these files if it needs any.
@@ -167,6 +175,7 @@ impl Entry {
 pub struct ObjectEntry {
     name: &'static str,
     schema: Json,
+    status: Option<OutputSchema>,
     pub(crate) read: fn(&Table) -> Result<(), value::Error>,
     pub(crate) make: fn(&Table, &Context, &Living) -> Result<Made, AppTableError>,
 }
@@ -228,7 +237,18 @@ manual::described!(ObjectEntry);
 
 impl ObjectEntry {
     pub(crate) fn of<O: SharedObject>() -> ObjectEntry {
-        ObjectEntry { name: O::NAME, schema: schema_of::<O::Config>(), read: read_object::<O>, make: make_object::<O> }
+        ObjectEntry {
+            name: O::NAME,
+            schema: schema_of::<O::Config>(),
+            status: O::STATUS,
+            read: read_object::<O>,
+            make: make_object::<O>,
+        }
+    }
+
+    /// The schema of the object's status, if it is described.
+    pub fn status(&self) -> Option<OutputSchema> {
+        self.status
     }
 
     /// The name in network files.

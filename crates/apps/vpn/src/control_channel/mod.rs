@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use bellows_common::limit::Limit;
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, OutputSchema, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_events::{HeartbeatTooLong, LinkDown, LinkUp};
 use bellows_packet::Packet;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::message::{MAX_DESCRIPTION, Malformed, Message};
 use self::peer::{Cause, Expected, Peer, State};
-use self::shown::ChannelStatus;
+use self::shown::{ChannelStatus, ControlChannelStatus};
 
 /// Passes the frames of a pseudowire while its other end is there and configured alike.
 ///
@@ -315,6 +315,7 @@ impl ControlChannel {
 
 impl Configure for ControlChannel {
     const NAME: &'static str = "control-channel";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<ControlChannelStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

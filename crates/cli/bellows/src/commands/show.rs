@@ -12,8 +12,8 @@ pub mod neighbours;
 mod router;
 pub mod run;
 mod saved;
-mod status;
-mod vhost;
+pub mod status;
+pub mod vhost;
 
 use std::process::ExitCode;
 
