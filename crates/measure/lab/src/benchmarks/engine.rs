@@ -2,7 +2,7 @@
 //!
 //! Each case runs a network of real apps with counters on, beside a *bare loop*: the work of its apps without an
 //! engine, in the same process. The processes of all schedules live at the same time and take turns
-//! ([`turns`](crate::turns)), so that schedules can be compared. Each case has several such groups of fresh processes.
+//! ([`turns`]), so that schedules can be compared. Each case has several such groups of fresh processes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `bench history`: whether the engine's speed depends on earlier traffic.
 //!
 //! Processes run the same network and measure the same traffic: one has had this traffic from its start, one was idle
-//! before, one had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)),
+//! before, one had other traffic. They live at the same time and take turns of a millisecond ([`turns`]),
 //! so that a disturbance of one disturbs the others. A network whose mix of packets changes and changes back is
 //! compared with one whose mix stays the same, before and after.
 //!

@@ -5,7 +5,7 @@
 //! engine that handles different apps badly shows it. A packet waits at each busy app, which never takes it: the app is
 //! busy in every breath, and no cost of moving packets hides the engine's.
 //!
-//! All schedules and histories of one network live at the same time and take turns ([`turns`](crate::turns)).
+//! All schedules and histories of one network live at the same time and take turns ([`turns`]).
 
 mod pseudo;
 

@@ -4,7 +4,7 @@
 //! of buffers for them; then the device's single call for that batch is timed; then the driver takes back the used
 //! chains. The driver's work and reading the clock are not counted.
 //!
-//! Several rings live at the same time, each in its own process, and take turns ([`turns`](crate::turns)), so that they
+//! Several rings live at the same time, each in its own process, and take turns ([`turns`]), so that they
 //! can be compared. Whether a ring's speed depends on earlier traffic is measured against a ring without other traffic:
 //! the ratio of the cost after to the cost before, divided by the same ratio of the other ring.
 //!
