@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bellows_exercise::tunnels::Tunnels;
+use bellows_exercise::tunnels::{Tunnels, protocols};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|packets: Vec<(u8, bool, Vec<u8>)>| {
@@ -15,7 +15,7 @@ fuzz_target!(|packets: Vec<(u8, bool, Vec<u8>)>| {
 
 /// Bytes behind headers of Ethernet and IP between the ends of the tunnels; for every other kind, any bytes.
 fn headed(kind: u8, is_v6: bool, behind: &[u8]) -> Vec<u8> {
-    let Some(&protocol) = [115, 47, 17, 60, 50].get(usize::from(kind)) else { return behind.to_vec() };
+    let Some(&protocol) = protocols().get(usize::from(kind)) else { return behind.to_vec() };
     let mut packet = vec![0; 12];
     let length = behind.len() as u16;
     if is_v6 {

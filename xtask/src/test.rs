@@ -86,17 +86,15 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     } else {
         if options.filter.is_none() {
             lint(&mut report);
+            if !options.quick {
+                lint_features(&mut report);
+            }
         }
         // Command-line and end-to-end tests run the release build, as users do.
         report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
         tests(&mut report, options.filter.as_deref());
         if options.filter.is_none() {
-            let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
-            let mut models = without_lines(&["test"]);
-            let programs = ["barrier", "interleavings", "mailbox", "requests", "stack", "verdicts"]
-                .into_iter()
-                .flat_map(|name| ["--test", name]);
-            report.run("interleavings", models.args(packages).args(programs));
+            report.run("interleavings", with_models(&mut without_lines(&["test"])));
             if !options.quick {
                 package::step(&mut report);
                 book::step(&mut report);
@@ -167,6 +165,24 @@ fn lint(report: &mut StepsReport) {
     );
     deny::run(report);
     rust_version::run(report);
+}
+
+/// The models of interleavings, for a command of Cargo's.
+fn with_models(command: &mut Command) -> &mut Command {
+    let programs = ["barrier", "interleavings", "mailbox", "requests", "stack", "verdicts"];
+    let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
+    command.args(packages).args(programs.iter().flat_map(|name| ["--test", name]))
+}
+
+/// Compiles what the other steps leave out: the program without its features, as the page on own apps uses it, the
+/// models of interleavings, and the fuzz targets, a workspace of their own.
+fn lint_features(report: &mut StepsReport) {
+    let strict = ["--", "-D", "warnings"];
+    let program = ["clippy", "--package", "bellows", "--no-default-features"];
+    report.run("lints without features", cargo(&program).args(strict));
+    report.run("lints of models", with_models(&mut cargo(&["clippy"])).args(strict));
+    let fuzz = ["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz"];
+    report.run("fuzz targets", &mut cargo(&fuzz));
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>, TaskError> {
 }
 
 /// The kind of a line.
-enum Kind {
+enum LineKind {
     /// A line that is not wrapped.
     Fixed,
     /// The first line of a paragraph, and the indentation of its further lines.
@@ -69,7 +69,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn kind(&mut self, line: &str) -> Kind {
+    fn kind(&mut self, line: &str) -> LineKind {
         let text = line.trim_start();
         let indent = line.len() - text.len();
         let was_blank = std::mem::replace(&mut self.is_after_blank, text.is_empty());
@@ -77,25 +77,25 @@ impl Blocks {
             if text.starts_with(fence.as_str()) {
                 self.fence = None;
             }
-            return Kind::Fixed;
+            return LineKind::Fixed;
         }
         if text.starts_with("```") || text.starts_with("~~~") {
             self.fence = Some(text[..3].to_owned());
-            return Kind::Fixed;
+            return LineKind::Fixed;
         }
         if was_blank && indent < self.item && marker(text).is_none() {
             self.item = 0;
         }
         if text.is_empty() || was_blank && indent >= self.item + 4 || text.starts_with(['|', '#', '>', '<']) {
-            return Kind::Fixed;
+            return LineKind::Fixed;
         }
         match marker(text) {
             Some(length) => {
                 self.item = indent + length;
-                Kind::First(self.item)
+                LineKind::First(self.item)
             }
-            None if was_blank => Kind::First(indent),
-            None => Kind::Further,
+            None if was_blank => LineKind::First(indent),
+            None => LineKind::Further,
         }
     }
 }
@@ -118,12 +118,12 @@ fn wrap(page: &str) -> String {
     let (mut paragraph, mut hanging) = (Vec::new(), 0);
     for line in page.lines() {
         match blocks.kind(line) {
-            Kind::Further if !paragraph.is_empty() => paragraph.push(line),
-            Kind::First(indent) => {
+            LineKind::Further if !paragraph.is_empty() => paragraph.push(line),
+            LineKind::First(indent) => {
                 finish(&mut wrapped, &mut paragraph, hanging);
                 (paragraph, hanging) = (vec![line], indent);
             }
-            Kind::Fixed | Kind::Further => {
+            LineKind::Fixed | LineKind::Further => {
                 finish(&mut wrapped, &mut paragraph, hanging);
                 wrapped += line;
                 wrapped.push('\n');

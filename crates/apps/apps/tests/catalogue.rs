@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bellows_apps::registry;
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Entry, Loaded, Overrides, engine_manual, load_str};
 use bellows_engine::{Counter, Engine, Port, Ports};
+use bellows_exercise::tunnel_examples::{TUNNELS, TunnelExamples};
 use bellows_testkit::scratch::scratch;
 use bellows_testkit::tree::root;
 use serde_json::Value as Json;
@@ -119,15 +120,15 @@ fn manuals_tell_the_keys_of_all_tables_in_80_columns() {
 #[test]
 fn drops_that_follow_from_settings_name_the_likely_ones() {
     let registry = registry();
-    let tunnels = ["vxlan", "geneve", "gre", "keyed-tunnel"].map(|app| {
+    let tunnels = TUNNELS.iter().flat_map(|TunnelExamples { app, .. }| {
         [
-            (app, "no_session", "`local` and `remote`"),
-            (app, "bad_flags", "only one end"),
-            (app, "bad_payload", "one end"),
+            (*app, "no_session", "`local` and `remote`"),
+            (*app, "bad_cookie", "`send_cookie`"),
+            (*app, "bad_flags", "only one end"),
+            (*app, "bad_checksum", "hardware"),
+            (*app, "bad_payload", "one end"),
         ]
     });
-    let cookie = ["keyed-tunnel"].map(|app| (app, "bad_cookie", "`send_cookie`"));
-    let checksums = ["vxlan", "geneve", "gre"].map(|app| (app, "bad_checksum", "hardware"));
     let others = [
         ("esp", "bad_icv", "`esn`"),
         ("esp", "replayed", "new keys"),
@@ -149,7 +150,7 @@ fn drops_that_follow_from_settings_name_the_likely_ones() {
         ("ip4-local", "unserved", "`services`"),
         ("raw-socket", "no_interface", "`up`"),
     ];
-    for (app, reason, wanted) in tunnels.into_iter().flatten().chain(cookie).chain(checksums).chain(others) {
+    for (app, reason, wanted) in tunnels.chain(others) {
         let drops = registry.get(app).unwrap_or_else(|| panic!("there is no {app}")).info().drops;
         let drop = drops.iter().find(|drop| drop.name == reason).unwrap_or_else(|| panic!("{app} has no {reason}"));
         assert!(drop.help.contains(wanted), "{app}: {drop:?}");

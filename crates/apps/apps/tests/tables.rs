@@ -29,7 +29,7 @@ const CRATES: [&str; 16] = [
 ];
 
 /// Collections that strangers do not fill: the file, and why.
-const OTHERS: [(&str, &str); 48] = [
+const OTHERS: [(&str, &str); 47] = [
     ("apps/switch/src/bridge/config.rs", "keys"),
     ("apps/basic/src/delay.rs", "a queue"),
     ("apps/router/src/dispatch/rules.rs", "rules"),
@@ -73,7 +73,6 @@ const OTHERS: [(&str, &str); 48] = [
     ("net/fib/src/nodes.rs", "memory that is given back"),
     ("net/fib/src/rib.rs", "routes, and one for each neighbour that is known"),
     ("io/netif/src/interface/monitor.rs", "changes of the host's interfaces"),
-    ("io/netif/src/status.rs", "names of details"),
     ("io/virtio/src/vhost/status.rs", "kinds of errors"),
     ("net/vrf/src/forgotten.rs", "neighbours that commands forget"),
     ("net/vrf/src/origin.rs", "routes"),

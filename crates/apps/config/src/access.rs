@@ -65,8 +65,8 @@ impl Serialize for FileMode {
 
 impl<'de> Deserialize<'de> for FileMode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FileMode, D::Error> {
-        struct Mode;
-        impl Visitor<'_> for Mode {
+        struct FileModeVisitor;
+        impl Visitor<'_> for FileModeVisitor {
             type Value = FileMode;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for FileMode {
                 Err(E::custom(format!("a number such as {number} does not say whether it is octal; {MODE}")))
             }
         }
-        deserializer.deserialize_any(Mode)
+        deserializer.deserialize_any(FileModeVisitor)
     }
 }
 

@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::bases::{Bases, base_of};
 use crate::bench::{BenchFiles, BenchSetup};
 use crate::objects::{Change, Objects};
+use crate::output::OutputSchema;
 use crate::resources::Resource;
 use crate::text_file::open_text;
 use crate::texts::{MAX_SECRET, Texts, text_mark};
@@ -37,6 +38,13 @@ pub trait Configure: App {
     /// Whether `bellows show interfaces` lists the app although it has both inputs and outputs, as for a virtual
     /// machine's port. Apps that are linked on one side only are always listed.
     const INTERFACE: bool = false;
+
+    /// What the app uses of the system's network.
+    const SYSTEM: SystemAccess = SystemAccess::NONE;
+
+    /// The schema of the app's status ([`App::status`]), which describes it in the reference of all JSON. An app of your
+    /// own may have a status without one.
+    const STATUS: Option<OutputSchema> = None;
 
     /// The keys of its table. A reload compares the serialized form to find out whether the app changed.
     type Config: DeserializeOwned + Serialize + JsonSchema;
@@ -75,6 +83,24 @@ pub trait Configure: App {
     }
 }
 
+/// What a type of app uses of the system that a service manager does not allow unless it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemAccess {
+    /// Families of sockets. `AF_INET` is for requests about interfaces alone.
+    pub families: &'static [&'static str],
+    /// System calls beyond those of common services.
+    pub calls: &'static [&'static str],
+    /// Devices that it opens.
+    pub devices: &'static [&'static str],
+    /// Whether it locks memory.
+    pub locks: bool,
+}
+
+impl SystemAccess {
+    /// Nothing.
+    pub const NONE: SystemAccess = SystemAccess { families: &[], calls: &[], devices: &[], locks: false };
+}
+
 /// A shared object that a network file can name: a table of addresses, of routes, of states.
 ///
 /// Apps get it by its name, with [`Context::object`], and use it from the threads of all workers. A reload keeps an
@@ -84,6 +110,9 @@ pub trait Configure: App {
 pub trait SharedObject: Status + Sized {
     /// The type's name in network files: lower-case words joined by `-`.
     const NAME: &'static str;
+
+    /// The schema of its status, as for [apps](Configure::STATUS).
+    const STATUS: Option<OutputSchema> = None;
 
     /// The keys of its table.
     type Config: DeserializeOwned + Serialize + JsonSchema;

@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::bench::{BenchFiles, BenchSetup};
-use crate::configure::{Configure, Context, SettingError, SharedObject, Succession};
+use crate::configure::{Configure, Context, SettingError, SharedObject, Succession, SystemAccess};
 use crate::manual::{self, AppManual};
 use crate::objects::{Change, Living, Made, ObjectSource};
+use crate::output::OutputSchema;
 use crate::resources::Resource;
 use crate::schema::schema_of;
 use crate::value::{self, Table};
@@ -45,6 +46,8 @@ pub struct Entry {
     resources: fn(&Table, &Context) -> Vec<Resource>,
     capabilities: fn(&Table) -> Set,
     is_interface: bool,
+    system: SystemAccess,
+    status: Option<OutputSchema>,
     bench: fn(&BenchFiles) -> BenchSetup,
 }
 
@@ -91,6 +94,8 @@ impl Entry {
             resources: resources::<A>,
             capabilities: capabilities::<A>,
             is_interface: A::INTERFACE,
+            system: A::SYSTEM,
+            status: A::STATUS,
             bench: A::bench,
         }
     }
@@ -108,6 +113,16 @@ impl Entry {
     /// Whether `bellows show interfaces` lists the app although it has both inputs and outputs.
     pub fn is_interface(&self) -> bool {
         self.is_interface
+    }
+
+    /// What the app uses of the system's network.
+    pub fn system(&self) -> SystemAccess {
+        self.system
+    }
+
+    /// The schema of the app's status, if it is described.
+    pub fn status(&self) -> Option<OutputSchema> {
+        self.status
     }
 
     /// How to measure the app, with these files if it needs any.
@@ -160,6 +175,7 @@ impl Entry {
 pub struct ObjectEntry {
     name: &'static str,
     schema: Json,
+    status: Option<OutputSchema>,
     pub(crate) read: fn(&Table) -> Result<(), value::Error>,
     pub(crate) make: fn(&Table, &Context, &Living) -> Result<Made, AppTableError>,
 }
@@ -221,7 +237,18 @@ manual::described!(ObjectEntry);
 
 impl ObjectEntry {
     pub(crate) fn of<O: SharedObject>() -> ObjectEntry {
-        ObjectEntry { name: O::NAME, schema: schema_of::<O::Config>(), read: read_object::<O>, make: make_object::<O> }
+        ObjectEntry {
+            name: O::NAME,
+            schema: schema_of::<O::Config>(),
+            status: O::STATUS,
+            read: read_object::<O>,
+            make: make_object::<O>,
+        }
+    }
+
+    /// The schema of the object's status, if it is described.
+    pub fn status(&self) -> Option<OutputSchema> {
+        self.status
     }
 
     /// The name in network files.

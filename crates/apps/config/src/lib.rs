@@ -23,6 +23,7 @@
 //! | `source` | merges files, includes, variables and `--set` |
 //! | `chain` | parses a row of apps from a command line |
 //! | `schema` | checks values against a JSON Schema, and describes types in words |
+//! | `output` | the schemas of what is printed as JSON |
 //! | `resources` | files and sockets that apps use, and conflicts between them |
 //! | `load` | creates the apps and checks the links |
 //! | `text_file` | text files, plain or compressed with gzip |
@@ -50,6 +51,7 @@ mod manual;
 mod manual_report;
 mod meant;
 mod objects;
+mod output;
 mod parameters;
 mod registry;
 mod resources;
@@ -67,7 +69,7 @@ mod wrong_file;
 pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{BenchFiles, BenchRow, BenchSetup, BenchStep};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
-pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
+pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession, SystemAccess};
 pub use diagnostics::{DiagnosticEntry, Diagnostics, Position, Severity};
 pub use engine::EngineConfig;
 pub use entry::{Entry, ObjectEntry};
@@ -78,6 +80,7 @@ pub use manual_report::{
 };
 pub use meant::nearest;
 pub use objects::Change;
+pub use output::{ByName, OutputSchema};
 pub use registry::Registry;
 pub use resources::Resource;
 pub use source::Overrides;

@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
 use crate::compound::CompoundEntry;
-use crate::configure::{Context, Part, SettingError};
+use crate::configure::{Context, Part, SettingError, SystemAccess};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::entry::{AppTableError, Entry, ObjectEntry};
@@ -78,6 +78,8 @@ pub struct Loaded {
     pub capabilities: Set,
     /// The capabilities of each app that needs any.
     pub app_capabilities: Vec<(String, Set)>,
+    /// What the apps use of the system's network, an entry for each that does.
+    pub system: Vec<SystemAccess>,
     /// Folders in which apps create files or sockets, each once.
     pub changed_folders: Vec<PathBuf>,
     /// Folders in which apps create further files while they run.
@@ -206,7 +208,7 @@ fn finish(
     let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
     let changed_folders = builder.used.iter().filter_map(|used| used.resource.changed_folder());
     let changed_folders = changed_folders.collect::<BTreeSet<_>>().into_iter().collect();
-    let Builder { mut diagnostics, made, app_capabilities, objects, .. } = builder;
+    let Builder { mut diagnostics, made, app_capabilities, system, objects, .. } = builder;
     let capabilities = app_capabilities.iter().fold(Set::EMPTY, |all, (_, set)| all | *set);
     diagnostics.sort();
     match engine {
@@ -229,6 +231,7 @@ fn finish(
                 warnings: diagnostics,
                 capabilities,
                 app_capabilities,
+                system,
                 changed_folders,
                 written_folders,
                 changes,
@@ -286,6 +289,8 @@ struct Builder<'r> {
     used: Vec<ResourceUse>,
     /// The capabilities of each app that needs any while it runs.
     app_capabilities: Vec<(String, Set)>,
+    /// What apps use of the system's network.
+    system: Vec<SystemAccess>,
     known: Vec<KnownApp>,
     /// The compound apps.
     scopes: Vec<Scope>,
@@ -387,6 +392,7 @@ impl<'r> Builder<'r> {
             made: Vec::new(),
             used: Vec::new(),
             app_capabilities: Vec::new(),
+            system: Vec::new(),
             known: Vec::new(),
             scopes: Vec::new(),
             inner_links: Vec::new(),
@@ -709,6 +715,9 @@ impl<'r> Builder<'r> {
         let capabilities = entry.capabilities(&table);
         if !capabilities.is_empty() {
             self.app_capabilities.push((key.name.clone(), capabilities));
+        }
+        if entry.system() != SystemAccess::NONE {
+            self.system.push(entry.system());
         }
         for resource in entry.resources(&table, &context) {
             // A key without a place has its default value, or was wrong and has been removed.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError, SystemAccess};
 use bellows_netif::arp_guard::find_conflicts;
 use bellows_netif::status::PortStatus;
 use bellows_netif::xdp::{
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfaceKind, InterfacePort, usual_ring_size};
+use crate::port::interface::{InterfaceKind, InterfacePort, InterfacePortStatus, usual_ring_size};
 use crate::port::{queues, yes};
 
 /// A network interface through AF_XDP sockets: the kernel receives frames into the packet pool and sends them from
@@ -224,6 +224,9 @@ fn matches(key: &'static str, texts: &[String]) -> Result<Vec<Match>, SettingErr
 impl Configure for AfXdp {
     const NAME: &'static str = AfXdpKind::NAME;
     const INTERFACE: bool = true;
+    const SYSTEM: SystemAccess =
+        SystemAccess { families: &["AF_INET", "AF_NETLINK", "AF_XDP"], calls: &["bpf"], devices: &[], locks: true };
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<InterfacePortStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

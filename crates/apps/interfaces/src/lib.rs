@@ -14,6 +14,7 @@ pub mod virtio_user;
 use bellows_config::Registry;
 
 pub use port::queues::Queues;
+pub use virtio::VirtioStatus;
 
 /// The catalogue with the apps of this crate.
 ///

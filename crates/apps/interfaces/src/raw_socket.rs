@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError, SystemAccess};
 use bellows_netdev::packet_socket::{FanoutMode, has_usual_buffers};
 use bellows_netif::arp_guard::find_conflicts;
 use bellows_netif::raw::{RawConfig, RawQueue};
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfaceKind, InterfacePort, check_interface, usual_ring_size};
+use crate::port::interface::{InterfaceKind, InterfacePort, InterfacePortStatus, check_interface, usual_ring_size};
 use crate::port::queues::Queues;
 use crate::port::yes;
 
@@ -153,6 +153,9 @@ impl InterfaceKind for RawSocketKind {
 impl Configure for RawSocket {
     const NAME: &'static str = RawSocketKind::NAME;
     const INTERFACE: bool = true;
+    const SYSTEM: SystemAccess =
+        SystemAccess { families: &["AF_INET", "AF_NETLINK", "AF_PACKET"], ..SystemAccess::NONE };
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<InterfacePortStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

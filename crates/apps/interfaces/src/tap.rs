@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, User};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError, SystemAccess};
 use bellows_netdev::tap::MAX_NAME;
 use bellows_netif::status::PortStatus;
 use bellows_netif::tap::{TapConfig, TapQueue};
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfaceKind, InterfacePort, check_interface};
+use crate::port::interface::{InterfaceKind, InterfacePort, InterfacePortStatus, check_interface};
 use crate::port::queues::Queues;
 use crate::port::{read_mac, yes};
 
@@ -140,6 +140,9 @@ fn read_address(text: &str) -> Result<(IpAddr, u8), SettingError> {
 impl Configure for Tap {
     const NAME: &'static str = TapKind::NAME;
     const INTERFACE: bool = true;
+    const SYSTEM: SystemAccess =
+        SystemAccess { families: &["AF_INET", "AF_NETLINK"], devices: &["/dev/net/tun"], ..SystemAccess::NONE };
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<InterfacePortStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bellows_config::access::{FileGroup, FileMode, User, file_access};
-use bellows_config::{Context, Resource, SettingError};
+use bellows_config::{ByName, Context, Resource, SettingError};
 use bellows_engine::AppError;
 use bellows_ipc::socket::Peer;
 use bellows_sys::access::FileAccess;
@@ -14,7 +14,6 @@ use bellows_virtio::Features;
 use bellows_virtio::vhost::{Confinement, Mode, PeerPolicy, Snapshot};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 
 use crate::port::queues::MAX_QUEUES;
 
@@ -199,41 +198,215 @@ pub(crate) fn socket_access(
     }
 }
 
-/// The part of an app's status that is the same for both sides.
-pub(crate) fn common_status<S>(
-    kind: &str,
-    socket: &Path,
-    mode: Mode,
-    is_connected: bool,
-    snapshot: &Snapshot<S>,
-) -> Value {
-    let Snapshot { peer, connections, confinement, faults, errors, last_error, waits, side: _ } = snapshot;
-    let (mode, waiting) = match mode {
-        Mode::Server => ("server", "listening"),
-        Mode::Client => ("client", "waiting"),
-    };
-    let errors: Map<String, Value> = errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
-    let (confined, why) = match confinement {
-        Confinement::Starting => (false, Some("the control thread has not started yet")),
-        Confinement::Confined(_) => (true, None),
-        Confinement::Not(why) => (false, Some(&**why)),
-    };
-    json!({
-        "interface": true,
-        "device": "virtio-net",
-        "kind": kind,
-        "place": socket,
-        "socket": socket,
-        "mode": mode,
-        "state": if is_connected { "connected" } else { waiting },
-        "connections": connections,
-        "errors": errors,
-        "last_error": last_error,
-        "waits": waits,
-        "peer": peer.map(|Peer { pid, uid, gid }| json!({ "pid": pid, "uid": uid, "gid": gid })),
-        "confinement": { "confined": confined, "reason": why, "denied": confinement.denied() },
-        "engine_faults": { "minor": faults.minor, "major": faults.major },
-    })
+/// The status of a device or driver.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `vhost-user` and `virtio-user`")]
+pub struct VirtioStatus {
+    /// True: `show interfaces` lists apps whose status says so.
+    interface: bool,
+    /// `virtio-net`: `show vhost` finds devices and drivers among the apps' statuses by this key.
+    #[schemars(extend("enum" = ["virtio-net"]))]
+    device: &'static str,
+    /// The type of the app.
+    kind: &'static str,
+    /// The same as `socket`.
+    place: PathBuf,
+    /// The socket's path.
+    socket: PathBuf,
+    /// Whether the app listens at the socket (`server`) or connects (`client`).
+    #[schemars(extend("enum" = ["server", "client"]))]
+    mode: &'static str,
+    /// `listening` (for a peer), `waiting` (to connect again) or `connected`.
+    #[schemars(extend("enum" = ["listening", "waiting", "connected"]))]
+    state: &'static str,
+    /// Number of peers so far.
+    connections: u64,
+    /// Errors of the protocol and of starting rings: counts by name.
+    errors: ByName<u64>,
+    /// The text of the last error; null without one.
+    last_error: Option<String>,
+    /// A sentence: the reason for waiting; null if the app is not waiting.
+    waits: Option<String>,
+    /// The process on the other side; null without a peer.
+    peer: Option<PeerStatus>,
+    /// Of the thread that speaks the protocol.
+    confinement: ConfinementStatus,
+    /// Page faults of the engine's thread, with all its apps, since its start.
+    engine_faults: PageFaults,
+    /// Of `vhost-user`: the offered options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) offered: Option<Vec<&'static str>>,
+    /// The negotiated options, by the names that the key `disable` takes; before negotiation null, and absent for
+    /// `virtio-user`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub(crate) features: Option<Option<Vec<&'static str>>>,
+    /// Of `vhost-user`: the extensions of the protocol in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) protocol_features: Option<Vec<&'static str>>,
+    /// Of `vhost-user`: the peer's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory: Option<PeerMemory>,
+    /// Of `vhost-user`: whether written pages are logged, because the virtual machine is being migrated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) logging: Option<bool>,
+    /// Of `vhost-user`: how the driver is notified of used buffers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) notifications: Option<NotificationStatus>,
+    /// The rings of the app's queues.
+    pub(crate) rings: Vec<RingStatus>,
+    /// Of a connected `virtio-user`: its Ethernet address; null if the device gave none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub(crate) mac: Option<Option<String>>,
+}
+
+/// What the status says of the process on the other side.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Peer at a socket")]
+struct PeerStatus {
+    /// The process, as the kernel reports it.
+    pid: u32,
+    /// Its user.
+    uid: u32,
+    /// Its group.
+    gid: u32,
+}
+
+/// What the status says of the control thread.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Confinement")]
+struct ConfinementStatus {
+    /// Whether the thread can make only the system calls that it needs.
+    confined: bool,
+    /// Why it is not confined; null if it is.
+    reason: Option<String>,
+    /// Counts of denied system calls, by name.
+    denied: ByName<u64>,
+}
+
+/// Numbers of page faults.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Page faults")]
+struct PageFaults {
+    /// Those without a disk.
+    minor: u64,
+    /// Those that waited for a disk.
+    major: u64,
+}
+
+/// What the status says of a peer's memory.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Memory of a peer")]
+pub(crate) struct PeerMemory {
+    /// Number of regions; 0 before there is any.
+    pub(crate) regions: usize,
+    /// Their size in bytes.
+    pub(crate) bytes: u64,
+}
+
+/// What the status says of notifications.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Notifications")]
+pub(crate) struct NotificationStatus {
+    /// `io_uring` (the kernel raises the events) or `thread`.
+    #[schemars(extend("enum" = ["io_uring", "thread"]))]
+    pub(crate) by: &'static str,
+    /// The number of queues that the thread notifies because raising their events took long.
+    pub(crate) slow_queues: usize,
+    /// For how long it has notified the first of these, in seconds; after ten, and after longer each time, the kernel has
+    /// another try. Null if there is none.
+    pub(crate) slow_seconds: Option<u64>,
+}
+
+/// What the status says of a ring.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Ring")]
+pub(crate) struct RingStatus {
+    /// Its number in the device, which apps may share: even ones lead to the driver, odd ones from it.
+    pub(crate) index: usize,
+    /// As the driver sees it: `receive` (packets to it) or `transmit` (packets from it).
+    #[schemars(extend("enum" = ["receive", "transmit"]))]
+    pub(crate) direction: &'static str,
+    /// `running`, `stopped`, `disabled` (started, but disabled by the peer) or `failed`.
+    #[schemars(extend("enum" = ["running", "stopped", "disabled", "failed"]))]
+    pub(crate) state: &'static str,
+    /// Of a device: the error of a failed ring; else null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
+    pub(crate) error: Option<Option<String>>,
+    /// Number of descriptors.
+    pub(crate) size: u16,
+    /// Of a device: the machine code that serves it, as the direction and options for which it was compiled; empty while
+    /// it does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) instance: Option<String>,
+    /// What it has counted.
+    pub(crate) counters: RingCounts,
+}
+
+/// What a ring has counted.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Counts of a ring")]
+pub(crate) struct RingCounts {
+    /// Packets.
+    pub(crate) packets: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+    /// Of a device: chains of descriptors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) chains: Option<u64>,
+    /// Calls to wake the other side.
+    pub(crate) kicks: u64,
+    /// Packets that were dropped because something was wrong, by the name of the error.
+    pub(crate) errors: ByName<u64>,
+}
+
+impl VirtioStatus {
+    /// The part that is the same for both sides.
+    pub(crate) fn of<S>(
+        kind: &'static str,
+        socket: &Path,
+        mode: Mode,
+        is_connected: bool,
+        snapshot: Snapshot<S>,
+    ) -> VirtioStatus {
+        let Snapshot { peer, connections, confinement, faults, errors, last_error, waits, side: _ } = snapshot;
+        let (mode, waiting) = match mode {
+            Mode::Server => ("server", "listening"),
+            Mode::Client => ("client", "waiting"),
+        };
+        let denied = confinement.denied().into_iter().collect();
+        let (confined, reason) = match confinement {
+            Confinement::Starting => (false, Some("the control thread has not started yet".to_owned())),
+            Confinement::Confined(_) => (true, None),
+            Confinement::Not(why) => (false, Some(why.to_string())),
+        };
+        VirtioStatus {
+            interface: true,
+            device: "virtio-net",
+            kind,
+            place: socket.to_owned(),
+            socket: socket.to_owned(),
+            mode,
+            state: if is_connected { "connected" } else { waiting },
+            connections,
+            errors: errors.into_iter().collect(),
+            last_error,
+            waits,
+            peer: peer.map(|Peer { pid, uid, gid }| PeerStatus { pid, uid, gid }),
+            confinement: ConfinementStatus { confined, reason, denied },
+            engine_faults: PageFaults { minor: faults.minor, major: faults.major },
+            offered: None,
+            features: None,
+            protocol_features: None,
+            memory: None,
+            logging: None,
+            notifications: None,
+            rings: Vec::new(),
+            mac: None,
+        }
+    }
 }
 
 #[cfg(test)]

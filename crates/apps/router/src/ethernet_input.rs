@@ -1,4 +1,7 @@
 //! `ethernet-input`: takes the frames of a router's interfaces.
+//!
+//! There are two versions of one decision, which property tests hold together: `sort` numbers a vector of usual frames,
+//! and `RoutingDomain::sort_unusual` decides about any frame, with its VLAN tags.
 
 use std::sync::Arc;
 
@@ -6,14 +9,14 @@ use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Verdict};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-use bellows_packet::Packet;
+use bellows_packet::{Contents, Packet};
 use bellows_vrf::interface::VlanTag;
 use bellows_vrf::{Interface, Tag};
 use bellows_wire::EtherType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::sort::{ARP, IP4, IP6, TYPE_ARP, TYPE_IP4, TYPE_IP6, sort};
+use crate::forwarding::{LookAhead, STEP, TYPE_ARP, TYPE_IP4, TYPE_IP6, UNUSUAL, load_u32, load_u64};
 use crate::router_bench::{Behind, IN, row};
 use crate::vrf::RoutingDomain;
 
@@ -126,6 +129,43 @@ impl EthernetInput {
             Ok(output) => Verdict::To(output),
             Err(reason) => Verdict::Drop(reason),
         });
+    }
+}
+
+/// The numbers of IPv4 and IPv6 packets.
+const IP4: u16 = 0;
+/// See [`IP4`].
+const IP6: u16 = 1;
+/// See [`IP4`].
+const ARP: u16 = 2;
+
+/// The bits of a loaded address, which are all set in that of all stations.
+const ADDRESS: u64 = (1 << 48) - 1;
+
+/// Numbers the frames of an interface by their protocols; if there is none, `mac` is no address. Hot.
+#[inline(never)]
+fn sort(mut packets: Contents<'_>, ahead: usize, mac: u64, tag: Tag, numbers: &mut [u16]) {
+    packets.set_tags(|_| tag.0);
+    let all_stations = if mac <= ADDRESS { ADDRESS } else { mac };
+    let packets = packets.packets();
+    let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
+    for (packets, numbers) in packets.chunks(STEP).zip(numbers.chunks_mut(STEP)) {
+        look_ahead.step(Packet::prefetch);
+        for (packet, number) in packets.iter().zip(numbers) {
+            *number = match packet.bytes().first_chunk::<ETHERNET>() {
+                Some(header) if load_u64(header, 0) & ADDRESS == mac => match load_u32(header, 10) >> 16 {
+                    TYPE_IP4 => IP4,
+                    TYPE_IP6 => IP6,
+                    TYPE_ARP => ARP,
+                    _ => UNUSUAL,
+                },
+                Some(header) if load_u64(header, 0) & ADDRESS == all_stations => match load_u32(header, 10) >> 16 {
+                    TYPE_ARP => ARP,
+                    _ => UNUSUAL,
+                },
+                _ => UNUSUAL,
+            };
+        }
     }
 }
 

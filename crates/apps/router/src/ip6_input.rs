@@ -1,4 +1,7 @@
 //! `ip6-input`: checks IPv6 headers.
+//!
+//! As in `ip4_input.rs`, there are three versions of one decision, which property tests hold together: `check` for a
+//! batch, `check_each` for a few packets, and `judge` for all that is not a usual header.
 
 use std::net::Ipv6Addr;
 
@@ -6,14 +9,13 @@ use bellows_common::headers::{ETHERNET, cut_trailer};
 use bellows_common::lanes::{Lanes, Verdict};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
-use bellows_packet::Packet;
-use bellows_sys::simd::Simd;
+use bellows_packet::{Frames, Packet};
+use bellows_sys::simd::{Loop, Simd};
 use bellows_vrf::{IcmpError, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::check6::{HOP_BY_HOP, check};
-use crate::forwarding::columns::Columns;
+use crate::forwarding::{BATCH, Columns, FEW, LookAhead, STEP, UNUSUAL, USUAL, load_words};
 use crate::ipv6_options::{BadOptions, check_options};
 use crate::router_bench::{Behind, row};
 
@@ -67,6 +69,90 @@ impl App for Ip6Input {
         }
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
     }
+}
+
+/// Bytes of an Ethernet and an IPv6 header.
+const HEADERS: usize = ETHERNET + 40;
+
+/// The next header of hop-by-hop options (RFC 8200, section 4.3).
+const HOP_BY_HOP: u8 = 0;
+
+/// Numbers packets by whether their headers are usual and right. Returns whether any may have bytes behind it. Hot.
+pub(crate) fn check(simd: Simd, columns: &mut Columns, packets: &[Packet], ahead: usize, numbers: &mut [u16]) -> bool {
+    simd.run(Check { columns, packets, ahead, numbers })
+}
+
+struct Check<'p> {
+    columns: &'p mut Columns,
+    packets: &'p [Packet],
+    ahead: usize,
+    numbers: &'p mut [u16],
+}
+
+impl Loop for Check<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Check { columns, packets, ahead, numbers } = self;
+        let mut is_longer = false;
+        let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
+        for (packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
+            let frames =
+                (packets.len() > FEW).then(|| Frames::<[u8; HEADERS]>::with_lengths(packets, &mut columns.lengths));
+            let Some(frames) = frames.flatten() else {
+                is_longer |= check_each(packets, numbers);
+                continue;
+            };
+            for (frames, rows) in frames.chunks(STEP).zip(columns.rows.chunks_mut(STEP)) {
+                look_ahead.step(Packet::prefetch);
+                frames.iter().zip(rows).for_each(|(header, row)| *row = load_words(header, ETHERNET));
+            }
+            is_longer |= columns.number(numbers, |row, _, length| are_right(row, length), behind);
+        }
+        is_longer
+    }
+}
+
+/// As [`check`], packet by packet.
+#[inline(never)]
+fn check_each(packets: &[Packet], numbers: &mut [u16]) -> bool {
+    let mut is_longer = false;
+    for (packet, number) in packets.iter().zip(numbers) {
+        let is_right = |header: &[u8; HEADERS]| {
+            let (row, length) = (load_words(header, ETHERNET), packet.len() as u32);
+            is_longer |= behind(row, length) != 0;
+            are_right(row, length)
+        };
+        *number = if packet.bytes().first_chunk().is_some_and(is_right) { USUAL } else { UNUSUAL };
+    }
+    is_longer
+}
+
+/// The payload length in the words of a header. Hot.
+#[inline(always)]
+fn payload_length(second: u32) -> u32 {
+    (second & 0xff) << 8 | (second >> 8 & 0xff)
+}
+
+/// Bytes of a frame behind a packet whose header is right. Hot.
+#[inline(always)]
+fn behind([_, second, ..]: [u32; 4], length: u32) -> u32 {
+    length.wrapping_sub(HEADERS as u32 + payload_length(second))
+}
+
+/// Whether the first four words of a header without hop-by-hop options are right. There is no branch in it. Hot.
+#[inline(always)]
+fn are_right(row: [u32; 4], length: u32) -> bool {
+    // Version, traffic class, flow label; payload length, next header, hop limit; half of the source.
+    let [first, second, source, source_rest] = row;
+    let payload_length = payload_length(second);
+    // Multicast addresses begin with ff, the loopback address with zeros.
+    (first & 0xf0 == 0x60)
+        & (payload_length <= length.wrapping_sub(HEADERS as u32))
+        & (second >> 16 & 0xff != u32::from(HOP_BY_HOP))
+        & (source & 0xff != 0xff)
+        & (source | source_rest != 0)
 }
 
 /// What becomes of a packet whose header is not a usual one that is right.

@@ -15,8 +15,7 @@ use bellows_vrf::{Tag, Vrf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::family::{Family, Headers, V4, V6};
-use crate::forwarding::{UNUSUAL, USUAL};
+use crate::forwarding::{Family, Headers, UNUSUAL, USUAL, V4, V6};
 use crate::policy::ReversePath;
 use crate::router_bench::{Behind, row};
 use crate::vrf::RoutingDomain;

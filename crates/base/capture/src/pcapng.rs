@@ -93,7 +93,7 @@ pub(crate) struct Pcapng {
 }
 
 /// A complete block in the buffer, with the context for error messages.
-struct Block {
+struct BufferedBlock {
     block_type: u32,
     length: u32,
     offset: u64,
@@ -102,13 +102,13 @@ struct Block {
 
 /// The next item in the file.
 enum Next {
-    Block(Block),
+    Block(BufferedBlock),
     End,
     /// The budget is spent.
     Pause,
 }
 
-impl Block {
+impl BufferedBlock {
     #[cold]
     fn error(&self, problem: BlockProblem) -> Box<ErrorKind> {
         let Self { block_type, offset, records, .. } = *self;
@@ -212,7 +212,7 @@ impl Pcapng {
     fn rarer_block(
         &mut self,
         buffer: &mut Buffer,
-        block: &Block,
+        block: &BufferedBlock,
         interfaces: &mut Vec<Interface>,
     ) -> Result<Option<Located>, Box<ErrorKind>> {
         match block.block_type {
@@ -242,7 +242,7 @@ impl Pcapng {
             self.endianness = section_endianness(start, buffer.position(), records)?;
         }
         let length = self.endianness.u32(start, 4);
-        let block = Block { block_type, length, offset: buffer.position(), records };
+        let block = BufferedBlock { block_type, length, offset: buffer.position(), records };
         if length < BLOCK_OVERHEAD || !length.is_multiple_of(4) || length > self.max_block {
             return Err(self.bad_length(&block));
         }
@@ -257,7 +257,7 @@ impl Pcapng {
     }
 
     #[cold]
-    fn bad_length(&self, block: &Block) -> Box<ErrorKind> {
+    fn bad_length(&self, block: &BufferedBlock) -> Box<ErrorKind> {
         let length = block.length;
         block.error(if length < BLOCK_OVERHEAD {
             BlockProblem::TooShort { length, minimum: BLOCK_OVERHEAD }
@@ -271,7 +271,12 @@ impl Pcapng {
     /// An enhanced packet, or its predecessor, the packet block: their fields differ only in the width of the
     /// interface.
     #[inline]
-    fn packet(&self, buffer: &mut Buffer, block: &Block, interfaces: &[Interface]) -> Result<Located, Box<ErrorKind>> {
+    fn packet(
+        &self,
+        buffer: &mut Buffer,
+        block: &BufferedBlock,
+        interfaces: &[Interface],
+    ) -> Result<Located, Box<ErrorKind>> {
         let room = block.room(PACKET_FIELDS)?;
         let Some(fields) = buffer.bytes()[BODY..].first_chunk::<{ PACKET_FIELDS as usize }>() else {
             return Err(block.error(BlockProblem::TooShort { length: block.length, minimum: PACKET_FIELDS }));
@@ -306,7 +311,7 @@ impl Pcapng {
     fn simple_packet(
         &self,
         buffer: &mut Buffer,
-        block: &Block,
+        block: &BufferedBlock,
         interfaces: &[Interface],
     ) -> Result<Located, Box<ErrorKind>> {
         let room = block.room(SIMPLE_PACKET_FIELDS)?;
@@ -332,12 +337,12 @@ impl Pcapng {
     }
 
     #[cold]
-    fn unknown_interface(&self, block: &Block, interface: u32) -> Box<ErrorKind> {
+    fn unknown_interface(&self, block: &BufferedBlock, interface: u32) -> Box<ErrorKind> {
         let known = (self.clocks.len() - self.first_interface) as u32;
         block.error(BlockProblem::UnknownInterface { interface, known })
     }
 
-    fn section(&mut self, buffer: &Buffer, block: &Block, interfaces: usize) -> Result<(), Box<ErrorKind>> {
+    fn section(&mut self, buffer: &Buffer, block: &BufferedBlock, interfaces: usize) -> Result<(), Box<ErrorKind>> {
         block.room(SECTION_HEADER_FIELDS)?;
         let body = &buffer.bytes()[BODY..];
         match (self.endianness.u16(body, 4), self.endianness.u16(body, 6)) {
@@ -352,7 +357,7 @@ impl Pcapng {
     fn interface(
         &mut self,
         buffer: &Buffer,
-        block: &Block,
+        block: &BufferedBlock,
         interfaces: &mut Vec<Interface>,
     ) -> Result<(), Box<ErrorKind>> {
         let room = block.room(INTERFACE_FIELDS)?;
@@ -429,7 +434,7 @@ impl Pcapng {
 }
 
 #[inline]
-fn check_length(captured: u32, link_type: LinkType, block: &Block) -> Result<(), Box<ErrorKind>> {
+fn check_length(captured: u32, link_type: LinkType, block: &BufferedBlock) -> Result<(), Box<ErrorKind>> {
     if captured <= link_type.max_length() {
         return Ok(());
     }

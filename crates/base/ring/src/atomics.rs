@@ -1,10 +1,7 @@
 //! The atomics of the standard library, or those of `loom`.
 
 #[cfg(feature = "loom")]
-pub(crate) use loom::{
-    cell::UnsafeCell as Cell,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
-};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -26,6 +23,9 @@ pub(crate) mod fences {
         fence(SeqCst);
     }
 }
+
+#[cfg(feature = "loom")]
+pub(crate) type Cell<T> = loom::cell::UnsafeCell<T>;
 
 /// A place of the ring, with the interface of `loom`'s cells.
 #[cfg(not(feature = "loom"))]

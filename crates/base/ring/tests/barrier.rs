@@ -39,6 +39,9 @@ struct Shared {
     configurations: [UnsafeCell<u32>; 2],
 }
 
+// SAFETY: `loom` looks at each access to the cells; a race ends the test.
+unsafe impl Sync for Shared {}
+
 impl Shared {
     fn configuration<T>(&self, worker: usize, work: impl FnOnce(&mut u32) -> T) -> T {
         self.configurations[worker].with_mut(|configuration| {

@@ -12,28 +12,29 @@ struct Call;
 // SAFETY: the threads below pass only while they have no call.
 unsafe impl Breath for Call {}
 
+/// A number of which `loom` reports each access that races with another.
+struct Number(UnsafeCell<u32>);
+// SAFETY: `loom` looks at each access; a race ends the test.
+unsafe impl Sync for Number {}
+
 /// A value whose end is a write that `loom` compares with all reads.
-struct Value(Arc<UnsafeCell<u32>>);
-// SAFETY: `loom` reports each access that races with another.
-unsafe impl Send for Value {}
-// SAFETY: as above.
-unsafe impl Sync for Value {}
+struct Value(Arc<Number>);
 
 impl Value {
     fn new(number: u32) -> Value {
-        Value(Arc::new(UnsafeCell::new(number)))
+        Value(Arc::new(Number(UnsafeCell::new(number))))
     }
 
     fn number(&self) -> u32 {
         // SAFETY: `loom` reports a race.
-        self.0.with(|number| unsafe { *number })
+        self.0.0.with(|number| unsafe { *number })
     }
 }
 
 impl Drop for Value {
     fn drop(&mut self) {
         // SAFETY: `loom` reports a race.
-        self.0.with_mut(|number| unsafe { *number = u32::MAX });
+        self.0.0.with_mut(|number| unsafe { *number = u32::MAX });
     }
 }
 

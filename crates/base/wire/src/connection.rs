@@ -82,7 +82,7 @@ impl Key {
 
     /// The key of a connection between two ends, in this order.
     #[inline(always)]
-    fn new(first: End, second: End, protocol: IpProtocol, vlans: u32, is_v6: bool) -> Key {
+    fn new(first: ConnectionEnd, second: ConnectionEnd, protocol: IpProtocol, vlans: u32, is_v6: bool) -> Key {
         let ports = u64::from(first.port) << 16 | u64::from(second.port);
         let head = ports << 32 | u64::from(protocol.0) << 24 | u64::from(vlans);
         let words = if is_v6 {
@@ -98,7 +98,7 @@ impl Key {
 
 /// An end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct End {
+struct ConnectionEnd {
     address: u128,
     port: u16,
 }
@@ -246,7 +246,8 @@ impl Ip<'_> {
     /// A packet of a connection whose lower end is the first.
     #[inline(always)]
     fn between(&self, [src_port, dst_port]: [u16; 2], kind: ConnectionKind) -> Member {
-        let (src, dst) = (End { address: self.src, port: src_port }, End { address: self.dst, port: dst_port });
+        let (src, dst) =
+            (ConnectionEnd { address: self.src, port: src_port }, ConnectionEnd { address: self.dst, port: dst_port });
         let is_from_first = src <= dst;
         let (first, second) = if is_from_first { (src, dst) } else { (dst, src) };
         let key = Key::new(first, second, self.protocol, self.vlans, self.is_v6);
@@ -267,7 +268,7 @@ impl Ip<'_> {
             _ => return None,
         };
         let port = u16::from_be_bytes(at(message, icmp::field::IDENTIFIER.start));
-        let [src, dst] = [self.src, self.dst].map(|address| End { address, port });
+        let [src, dst] = [self.src, self.dst].map(|address| ConnectionEnd { address, port });
         let (first, second) = if is_request { (src, dst) } else { (dst, src) };
         let key = Key::new(first, second, self.protocol, self.vlans, self.is_v6);
         Some(Member { key, is_from_first: is_request, kind: ConnectionKind::Echo, is_error: false })

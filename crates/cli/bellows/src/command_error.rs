@@ -23,7 +23,7 @@ or if packets got stuck; dropped packets are not a failure. A command has failed
 answer or the output could not be written.";
 
 /// The exit code of a benchmark with an undecided figure.
-#[cfg_attr(not(feature = "measure"), expect(dead_code, reason = "measurements alone are undecided"))]
+#[cfg(feature = "measure")]
 pub const UNDECIDED: u8 = 3;
 
 /// The exit code of an interrupted benchmark: 128 + SIGINT, as in shells.
@@ -39,7 +39,6 @@ pub enum CommandError {
     /// An unexpected failure: exit code 1. The message is one sentence without a full stop.
     Failed(String),
     /// The command was interrupted before it had anything to show: exit code 130.
-    #[cfg_attr(not(feature = "measure"), expect(dead_code, reason = "measurements alone are interrupted"))]
     Interrupted(String),
 }
 

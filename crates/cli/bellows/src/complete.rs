@@ -80,44 +80,30 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
     let networks = || candidates(networks);
     let running_apps = || candidates(app_names);
     let network_files = || ArgValueCompleter::new(PathCompleter::any().filter(is_network_file));
-    let links = candidates(link_names);
-    let mut definition = definition;
-    for (command, argument, completer) in [
+    // What an argument of this name means in every command.
+    let usual = definition.mut_subcommands(|command| {
+        let is_about_networks = command.get_arguments().any(|argument| argument.get_id() == "named");
+        command.mut_args(|argument| match argument.get_id().as_str() {
+            "network" | "path" | "paths" => argument.add(network_files()),
+            "named" | "name" | "names" if is_about_networks => argument.add(networks()),
+            "app" if is_about_networks => argument.add(running_apps()),
+            _ => argument,
+        })
+    });
+    [
         ("apps", "name", manuals),
         ("appbench", "apps", app_types),
-        ("appbench", "network", network_files()),
-        ("run", "path", network_files()),
-        ("check", "path", network_files()),
-        ("graph", "network", network_files()),
         ("show", "first", candidates(move || parts_and_networks(&parts))),
         ("show", "second", candidates(networks_and_devices)),
-        ("show", "app", running_apps()),
-        ("top", "name", networks()),
-        ("trace", "name", networks()),
-        ("trace", "app", running_apps()),
-        ("tap", "name", networks()),
-        ("tap", "link", links),
+        ("tap", "link", candidates(link_names)),
         ("clear", "name", candidates(cleared)),
         ("clear", "second", networks()),
-        ("timeline", "name", networks()),
-        ("place", "name", networks()),
         ("place", "keep", running_apps()),
-        ("reload", "name", networks()),
-        ("reload", "network", network_files()),
-        ("confirm", "name", networks()),
         ("route", "words", candidates(route_actions)),
         ("esp", "words", candidates(esp_words)),
-        ("esp", "app", running_apps()),
-        ("stop", "names", networks()),
-        ("ps", "names", networks()),
-        ("events", "names", networks()),
-    ] {
-        definition = with_completer(definition, command, argument, completer);
-    }
-    definition.mut_subcommands(move |command| {
-        let has_name = command.get_arguments().any(|argument| argument.get_id() == "named");
-        if has_name { command.mut_arg("named", |argument| argument.add(networks())) } else { command }
-    })
+    ]
+    .into_iter()
+    .fold(usual, |definition, (command, argument, completer)| with_completer(definition, command, argument, completer))
 }
 
 /// Sets the candidates of a subcommand's argument, if it has this argument.

@@ -26,11 +26,12 @@ use std::fmt::Write;
 use std::ptr;
 use std::sync::LazyLock;
 
+use bellows_config::OutputSchema;
 use serde_json::Value;
 
 #[cfg(feature = "measure")]
 pub use cases::{FoundCases, case_differences, unmet_cases};
-use described::{Described, schema_of};
+use described::schema_of;
 
 /// The chapters of the reference, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +135,7 @@ pub enum Kind {
     /// An object with the keys of a form.
     Object(&'static Form),
     /// What the schema of a type describes.
-    Described(Described),
+    Described(OutputSchema),
     /// An object with the keys of the form that is read from the schema of this name.
     Named(&'static str),
     /// A list of such values.
@@ -149,7 +150,8 @@ pub enum Kind {
     Either(&'static [Kind]),
     /// Anything: its meaning says what it depends on.
     Any,
-    /// The status of an app or shared object, whose form depends on the type that the key `kind` beside it gives.
+    /// The status of an app or shared object, whose form depends on the type that the key `kind` beside it gives. As a
+    /// part of a section: all of them.
     Status,
 }
 
@@ -243,7 +245,7 @@ impl Section {
     }
 
     /// The types of which schemas describe its output, or the values of its parts.
-    fn described(&self) -> Vec<Described> {
+    fn described(&self) -> Vec<OutputSchema> {
         let whole = self.whole.into_iter();
         let kinds = whole.chain(self.parts.iter().copied());
         let forms = kinds.clone().filter_map(Kind::own_form);
@@ -266,6 +268,9 @@ static PLACES: LazyLock<Vec<(&Section, Vec<&Form>)>> = LazyLock::new(|| {
             all.push(part);
             place_parts(part, &mut placed, &mut all);
         }
+        if section.parts.iter().any(|kind| matches!(kind, Kind::Status)) {
+            states::all().into_iter().filter_map(Kind::form).for_each(|form| place_part(form, &mut placed, &mut all));
+        }
         (section, all)
     };
     sections().map(place).collect()
@@ -274,11 +279,14 @@ static PLACES: LazyLock<Vec<(&Section, Vec<&Form>)>> = LazyLock::new(|| {
 /// Adds the objects that a form has as values, and those that they have, unless they have a place already.
 fn place_parts(form: &Form, placed: &mut BTreeSet<&'static str>, parts: &mut Vec<&'static Form>) {
     let values = form.keys.iter().flat_map(|key| key.kind.forms());
-    for part in form.included().into_iter().chain(values) {
-        if placed.insert(part.title) {
-            parts.push(part);
-            place_parts(part, placed, parts);
-        }
+    form.included().into_iter().chain(values).for_each(|part| place_part(part, placed, parts));
+}
+
+/// Adds an object, and those that it has, unless it has a place already.
+fn place_part(part: &'static Form, placed: &mut BTreeSet<&'static str>, parts: &mut Vec<&'static Form>) {
+    if placed.insert(part.title) {
+        parts.push(part);
+        place_parts(part, placed, parts);
     }
 }
 
@@ -369,13 +377,12 @@ impl Comparison<'_> {
     fn kind_of_status(&mut self, path: &str, object: &serde_json::Map<String, Value>) -> Kind {
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
         match states::status(kind) {
-            Some(form) => Kind::Object(form),
-            None => {
-                if states::is_own(kind) {
-                    self.differences.push(format!("{path}: no form is that of the status of `{kind}`"));
-                }
+            Some(Some(status)) => Kind::Described(status),
+            Some(None) => {
+                self.differences.push(format!("{path}: `{kind}` does not say what its status is"));
                 Kind::Any
             }
+            None => Kind::Any,
         }
     }
 }
@@ -384,7 +391,7 @@ impl Kind {
     /// The same type, read from its schema if that describes it.
     fn resolved(self) -> Kind {
         match self {
-            Kind::Described(described) => described.kind().resolved(),
+            Kind::Described(described) => described::kind(described).resolved(),
             Kind::Named(name) => Kind::Object(described::form(name)),
             kind => kind,
         }
@@ -453,7 +460,7 @@ impl Kind {
     }
 
     /// The types that schemas describe in it.
-    fn described(self) -> Vec<Described> {
+    fn described(self) -> Vec<OutputSchema> {
         match self {
             Kind::Described(described) => vec![described],
             kind => kind.inner().into_iter().flat_map(Kind::described).collect(),

@@ -71,7 +71,8 @@ mod report;
 mod saved;
 mod service;
 mod state_folder;
-mod subcommand;
+#[doc(hidden)]
+pub mod subcommand;
 mod supervisor;
 mod terminal;
 mod text;
@@ -86,8 +87,12 @@ use bellows_config::{Compound, Configure, Registry};
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::Cli;
-use commands::show;
-use subcommand::{Execute, Program};
+use commands::{Subcommand, show};
+use subcommand::{Execute, Listed, Program, SubcommandEntry};
+
+/// The subcommands, for tests.
+#[doc(hidden)]
+pub const SUBCOMMANDS: &[SubcommandEntry] = Subcommand::ALL;
 
 /// The heap of programs with the command. One thread makes the apps of all workers, one behind the other.
 #[global_allocator]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bellows_config::Registry;
 use bellows_lab::audience::Observer;
-use bellows_lab::bench::{self, Benchmark, Lab};
+use bellows_lab::bench::{Lab, Requested};
 use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -68,9 +68,9 @@ const WORKER: &[&str] = &["bench", "worker"];
 ///
 /// # Errors
 /// The reason why there is no report, or a write error.
-pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, CommandError> {
+pub fn measure(benchmark: &dyn Requested, registry: &Registry) -> Result<ExitCode, CommandError> {
     let json = benchmark.common().json;
-    let run = |observer: &mut dyn Observer| bench::run(benchmark, &mut Lab { worker: WORKER, registry, observer });
+    let run = |observer: &mut dyn Observer| benchmark.run(&mut Lab { worker: WORKER, registry, observer });
     let finished = watched(json, run).map_err(failure)?;
     let code = code(&finished.report);
     let text = if json { format!("{:#}\n", serde_json::json!(finished.report)) } else { finished.text() };

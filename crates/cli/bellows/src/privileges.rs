@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use bellows_config::Loaded;
+use bellows_config::{Loaded, SystemAccess};
 use bellows_sys::capability::{Set, permitted, retain_in_process, without};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use schemars::JsonSchema;
@@ -48,44 +48,6 @@ fn is_permitted(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS) != Err(rustix::io::Errno::ACCESS)
 }
 
-/// What a type of app uses of the system that a service is not allowed unless it says so.
-struct PrivilegedKind {
-    name: &'static str,
-    /// Families of sockets.
-    families: &'static [&'static str],
-    /// System calls beyond those of common services.
-    calls: &'static [&'static str],
-    devices: &'static [&'static str],
-    /// Whether it locks memory.
-    locks: bool,
-}
-
-/// The types of apps that use the system's network. `AF_INET` is for requests about interfaces alone.
-const KINDS: &[PrivilegedKind] = &[
-    PrivilegedKind {
-        name: "af-xdp",
-        families: &["AF_INET", "AF_NETLINK", "AF_XDP"],
-        calls: &["bpf"],
-        devices: &[],
-        locks: true,
-    },
-    PrivilegedKind {
-        name: "raw-socket",
-        families: &["AF_INET", "AF_NETLINK", "AF_PACKET"],
-        calls: &[],
-        devices: &[],
-        locks: false,
-    },
-    PrivilegedKind {
-        name: "tap",
-        families: &["AF_INET", "AF_NETLINK"],
-        calls: &[],
-        devices: &["/dev/net/tun"],
-        locks: false,
-    },
-    PrivilegedKind { name: "kernel-routes", families: &["AF_NETLINK"], calls: &[], devices: &[], locks: false },
-];
-
 /// The privileges that a network needs, and what else a service manager must allow it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[schemars(title = "Privileges")]
@@ -127,13 +89,11 @@ fn names(set: Set) -> Vec<String> {
 impl Needs {
     /// The needs of a network.
     pub fn of(loaded: &Loaded) -> Needs {
-        let is_used = |kind: &&PrivilegedKind| loaded.network.apps.iter().any(|app| app.kind == kind.name);
-        let kinds: Vec<&PrivilegedKind> = KINDS.iter().filter(is_used).collect();
         let capabilities = loaded.capabilities - Set::IPC_LOCK;
-        let all = |list: fn(&PrivilegedKind) -> &'static [&'static str]| -> BTreeSet<&'static str> {
-            kinds.iter().flat_map(|kind| list(kind).iter().copied()).collect()
+        let all = |list: fn(&SystemAccess) -> &'static [&'static str]| -> BTreeSet<&'static str> {
+            loaded.system.iter().flat_map(|system| list(system).iter().copied()).collect()
         };
-        let mut system_calls = all(|kind| kind.calls);
+        let mut system_calls = all(|system| system.calls);
         if capabilities.contains(Set::SYS_ADMIN) {
             system_calls.insert("setns");
         }
@@ -142,11 +102,11 @@ impl Needs {
         Needs {
             capabilities: names(capabilities),
             apps: loaded.app_capabilities.iter().map(app).filter(|app| !app.capabilities.is_empty()).collect(),
-            address_families: all(|kind| kind.families),
+            address_families: all(|system| system.families),
             system_calls,
-            devices: all(|kind| kind.devices),
-            system_network: !kinds.is_empty(),
-            locked_memory: kinds.iter().any(|kind| kind.locks),
+            devices: all(|system| system.devices),
+            system_network: !loaded.system.is_empty(),
+            locked_memory: loaded.system.iter().any(|system| system.locks),
             written_folders: loaded.changed_folders.iter().map(absolute).collect(),
         }
     }

@@ -25,10 +25,50 @@ pub trait Execute: Sized {
     /// The reason for a failure.
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError>;
 
+    /// Command lines that read a running network, for the tests of all subcommands. `NAME` is the network's name, `LINK` a
+    /// link, `FILE` a file. Tests put the name into other places where lines have it without `-n`.
+    const READS: &'static [&'static str] = &[];
+
+    /// The same; without a name they read all networks.
+    const READS_ALL: &'static [&'static str] = &[];
+
+    /// The same; they change a network or send it a secret.
+    const CHANGES: &'static [&'static str] = &[];
+
     /// Whether the subcommand only prints a report, so that it can end when nobody reads its output any more.
     fn only_reports(&self) -> bool {
         false
     }
+}
+
+/// A subcommand of the list.
+#[derive(Clone, Copy, Debug)]
+pub struct SubcommandEntry {
+    /// Its name.
+    pub name: &'static str,
+    /// See [`Execute::READS`].
+    pub reads: &'static [&'static str],
+    /// See [`Execute::READS_ALL`].
+    pub reads_all: &'static [&'static str],
+    /// See [`Execute::CHANGES`].
+    pub changes: &'static [&'static str],
+}
+
+impl SubcommandEntry {
+    pub(crate) const fn of<E: Execute>(name: &'static str) -> SubcommandEntry {
+        SubcommandEntry { name, reads: E::READS, reads_all: E::READS_ALL, changes: E::CHANGES }
+    }
+
+    /// Whether it is about running networks.
+    pub fn uses_networks(&self) -> bool {
+        !(self.reads.is_empty() && self.reads_all.is_empty() && self.changes.is_empty())
+    }
+}
+
+/// A list of subcommands.
+pub trait Listed {
+    /// All of them, in the order of the help.
+    const ALL: &'static [SubcommandEntry];
 }
 
 /// Declares the modules of subcommands and the enum of the command line, from one list.
@@ -43,6 +83,12 @@ macro_rules! subcommands {
         #[derive(Debug, clap::Subcommand)]
         $visibility enum $name {
             $($(#[$condition])* $variant(Box<$module::Arguments>),)*
+        }
+
+        impl $crate::subcommand::Listed for $name {
+            const ALL: &'static [$crate::subcommand::SubcommandEntry] = &[
+                $($(#[$condition])* $crate::subcommand::SubcommandEntry::of::<$module::Arguments>(stringify!($module)),)*
+            ];
         }
 
         impl $crate::subcommand::Execute for $name {

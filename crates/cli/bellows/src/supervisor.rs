@@ -32,7 +32,7 @@ use signal_hook::iterator::Signals;
 
 use crate::arguments::NetworkFile;
 use crate::command_error::CommandError;
-use crate::control::{self, Answer, Conversations};
+use crate::control::{self, ControlAnswer, Conversations};
 use crate::history;
 use crate::operating::VRF;
 use crate::privileges::{self, LaterFiles};
@@ -715,7 +715,7 @@ fn reply(result: Result<Reply, CommandError>) -> Reply {
 }
 
 impl control::Engine for Run {
-    fn answer(&self, request: Request, conversations: &mut Conversations) -> Answer {
+    fn answer(&self, request: Request, conversations: &mut Conversations) -> ControlAnswer {
         let reply = match request {
             Request::Status => Reply::Status {
                 name: self.runtime_dir.name(),

@@ -20,7 +20,7 @@ use crate::slab::{
     AppEntry, CounterCells, CrossingEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, WorkerEntry,
     sum,
 };
-use crate::totals::{AppTotals, LinkTotals, Totals, Traffic, crossing_traffic, engine_count, sampled_events};
+use crate::totals::{AppTotals, AppTraffic, LinkTotals, Totals, crossing_traffic, engine_count, sampled_events};
 
 /// One link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
@@ -126,7 +126,7 @@ pub struct AppCounts {
 }
 
 impl AppCounts {
-    fn read(slab: &Slab, entry: &AppEntry, passed: Traffic, state: &str) -> AppCounts {
+    fn read(slab: &Slab, entry: &AppEntry, passed: AppTraffic, state: &str) -> AppCounts {
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
@@ -369,7 +369,7 @@ impl Snapshot {
         let Directory { gone_apps, gone_links, workers, crossings, .. } = directory;
         let totals = Totals::links(slab);
         let ends = links.iter().zip(&totals).map(|(entry, totals)| (&*entry.from, &*entry.to, *totals));
-        let passed = Traffic::by_app(ends);
+        let passed = AppTraffic::by_app(ends);
         let links = links.iter().zip(&totals).map(|(entry, totals)| LinkCounts::named(entry, *totals));
         let apps = apps.iter().map(|entry| {
             let passed = passed.get(entry.name.as_str()).copied().unwrap_or_default();
@@ -377,7 +377,7 @@ impl Snapshot {
             AppCounts::read(slab, entry, passed, state)
         });
         let gone = Gone {
-            apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Traffic::default(), "gone")).collect(),
+            apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, AppTraffic::default(), "gone")).collect(),
             links: gone_links.iter().map(|entry| LinkCounts::named(entry, LinkTotals::read(slab, entry))).collect(),
         };
         let histogram =

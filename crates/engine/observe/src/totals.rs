@@ -111,7 +111,7 @@ impl LinkTotals {
 
 /// The traffic through all links of an app.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Traffic {
+pub(crate) struct AppTraffic {
     pub(crate) in_packets: u64,
     pub(crate) in_bytes: u64,
     pub(crate) out_packets: u64,
@@ -119,13 +119,13 @@ pub(crate) struct Traffic {
     pub(crate) dropped: u64,
 }
 
-impl Traffic {
+impl AppTraffic {
     /// The traffic of each app that a link names. The counters of another process may have any value, so no sum may
     /// overflow.
     pub(crate) fn by_app<'a>(
         links: impl ExactSizeIterator<Item = (&'a str, &'a str, LinkTotals)>,
-    ) -> HashMap<&'a str, Traffic> {
-        let mut apps: HashMap<&str, Traffic> = HashMap::with_capacity(links.len());
+    ) -> HashMap<&'a str, AppTraffic> {
+        let mut apps: HashMap<&str, AppTraffic> = HashMap::with_capacity(links.len());
         let add = |to: &mut u64, count: u64| *to = to.saturating_add(count);
         for (from, to, link) in links {
             let receiver = apps.entry(app_of(to)).or_default();
@@ -153,7 +153,7 @@ fn past(cells: &impl CounterCells, entry: &AppEntry, passed: u64, cell: usize) -
 
 impl AppTotals {
     /// The totals of an app with this traffic. All counts are as another process has written them.
-    pub(crate) fn read(cells: &impl CounterCells, entry: &AppEntry, passed: Traffic) -> AppTotals {
+    pub(crate) fn read(cells: &impl CounterCells, entry: &AppEntry, passed: AppTraffic) -> AppTotals {
         let account = |cell: usize| cells.get(entry.account + cell);
         let past = |passed: u64, cell: usize| past(cells, entry, passed, cell);
         let txdrop = past(passed.dropped, account::PAST_TXDROP);
@@ -206,7 +206,7 @@ impl Totals {
         let Directory { apps, crossings, links: link_entries, .. } = cells.directory();
         let links = Totals::links(cells);
         let ends = link_entries.iter().zip(&links).map(|(entry, totals)| (&*entry.from, &*entry.to, *totals));
-        let passed = Traffic::by_app(ends);
+        let passed = AppTraffic::by_app(ends);
         let of_apps = apps.iter().map(|entry| (entry, passed.get(&*entry.name).copied().unwrap_or_default()));
         let of_crossings = crossings.iter().flat_map(|entry| crossing_traffic(cells, entry));
         let apps = of_apps.chain(of_crossings).map(|(entry, passed)| AppTotals::read(cells, entry, passed)).collect();
@@ -215,7 +215,7 @@ impl Totals {
 
     /// The totals of an app that reloads have removed.
     pub fn of_gone(cells: &impl CounterCells, entry: &AppEntry) -> AppTotals {
-        AppTotals::read(cells, entry, Traffic::default())
+        AppTotals::read(cells, entry, AppTraffic::default())
     }
 
     /// The totals of the links.
@@ -266,11 +266,11 @@ fn scaled(count: u64, whole: u64, part: u64) -> Option<u64> {
 pub(crate) fn crossing_traffic<'a>(
     cells: &impl CounterCells,
     entry: &'a CrossingEntry,
-) -> [(&'a AppEntry, Traffic); 2] {
+) -> [(&'a AppEntry, AppTraffic); 2] {
     let [leaving, arriving] = &entry.sides;
-    let left = Traffic { in_packets: cells.get(leaving.account + account::HANDED_OFF), ..Traffic::default() };
+    let left = AppTraffic { in_packets: cells.get(leaving.account + account::HANDED_OFF), ..AppTraffic::default() };
     let (packets, bytes) = (cells.get(entry.arrived + link::PACKETS), cells.get(entry.arrived + link::BYTES));
-    let arrived = Traffic { out_packets: packets, out_bytes: bytes, ..Traffic::default() };
+    let arrived = AppTraffic { out_packets: packets, out_bytes: bytes, ..AppTraffic::default() };
     [(leaving, left), (arriving, arrived)]
 }
 
@@ -287,13 +287,13 @@ mod tests {
             ("a.y", "b.c.other", link(5, 0)),
             ("b.c.output", "a.z", link(u64::MAX / 10, 0)),
         ];
-        let passed = Traffic::by_app(links.into_iter());
+        let passed = AppTraffic::by_app(links.into_iter());
         let (a, b) = (passed["a"], passed["b.c"]);
         assert_eq!((a.out_packets, a.out_bytes, a.dropped), (12, 120, 2));
         assert_eq!((b.in_packets, b.in_bytes), (10, 120));
         assert_eq!((b.out_packets, b.dropped, a.in_packets), (u64::MAX / 10, 1, u64::MAX / 10));
         let most = LinkTotals { packets: u64::MAX, ..LinkTotals::default() };
-        let passed = Traffic::by_app([("a.x", "b.c", most), ("a.y", "b.d", most)].into_iter());
+        let passed = AppTraffic::by_app([("a.x", "b.c", most), ("a.y", "b.d", most)].into_iter());
         assert_eq!(passed["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
     }
 

@@ -42,7 +42,7 @@ impl<'a> Stack<'a> {
 
 /// The contents of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Record<'a> {
+pub(crate) enum PerfRecord<'a> {
     Sample(Moment<'a>),
     /// This number of samples was lost.
     Lost(u64),
@@ -58,25 +58,25 @@ const MODE: u16 = 7;
 const MODE_KERNEL: u16 = 1;
 
 /// Reads records until the bytes end or are invalid.
-pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = PerfRecord<'_>> {
     std::iter::from_fn(move || {
         let mut header = RecordReader(bytes);
         let (kind, bits, length) = (header.u32()?, header.u16()?, header.u16()?);
         let body = bytes.get(8..length.into())?;
         bytes = &bytes[length.into()..];
-        Some(record(kind, bits, body).unwrap_or(Record::Other))
+        Some(record(kind, bits, body).unwrap_or(PerfRecord::Other))
     })
 }
 
-fn record(kind: u32, bits: u16, body: &[u8]) -> Option<Record<'_>> {
+fn record(kind: u32, bits: u16, body: &[u8]) -> Option<PerfRecord<'_>> {
     let mut body = RecordReader(body);
     match kind {
-        SAMPLE => sample(bits, body).map(Record::Sample),
+        SAMPLE => sample(bits, body).map(PerfRecord::Sample),
         LOST => {
             let _id = body.u64()?;
-            body.u64().map(Record::Lost)
+            body.u64().map(PerfRecord::Lost)
         }
-        LOST_SAMPLES => body.u64().map(Record::Lost),
+        LOST_SAMPLES => body.u64().map(PerfRecord::Lost),
         _ => None,
     }
 }
@@ -174,9 +174,9 @@ mod tests {
         bytes.extend(body);
     }
 
-    fn expected(record: &Written) -> Record<'_> {
+    fn expected(record: &Written) -> PerfRecord<'_> {
         match record {
-            Written::Moment { instruction, kernel, registers, stack, valid } => Record::Sample(Moment {
+            Written::Moment { instruction, kernel, registers, stack, valid } => PerfRecord::Sample(Moment {
                 instruction: *instruction,
                 in_kernel: *kernel,
                 stack: match stack.is_empty() {
@@ -184,8 +184,8 @@ mod tests {
                     false => Stack::new(registers.map_or(0, |(stack, _)| stack), &stack[..*valid]),
                 },
             }),
-            Written::Lost(count) => Record::Lost(*count),
-            Written::Foreign { .. } => Record::Other,
+            Written::Lost(count) => PerfRecord::Lost(*count),
+            Written::Foreign { .. } => PerfRecord::Other,
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
         fn records_of_the_kernel_are_parsed(list in vec(written(), 0..10)) {
             let mut bytes = Vec::new();
             list.iter().for_each(|record| write(record, &mut bytes));
-            let read: Vec<Record> = records(&bytes).collect();
+            let read: Vec<PerfRecord> = records(&bytes).collect();
             prop_assert_eq!(read, list.iter().map(expected).collect::<Vec<_>>());
         }
 
@@ -213,7 +213,7 @@ mod tests {
             bytes[at] ^= change;
             bytes.truncate(cut.index(bytes.len() + 1));
             let whole = ends.iter().filter(|end| **end <= at.min(bytes.len())).count();
-            let read: Vec<Record> = records(&bytes).collect();
+            let read: Vec<PerfRecord> = records(&bytes).collect();
             prop_assert!(read.len() >= whole && read.len() <= bytes.len() / 8);
             for (read, written) in read.iter().zip(&list[..whole]) {
                 prop_assert_eq!(read, &expected(written));

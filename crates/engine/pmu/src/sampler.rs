@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellows_sys::perf::SampleRing;
 
 use crate::probe::paranoia;
-use crate::record::{Moment, Record, records};
+use crate::record::{Moment, PerfRecord, records};
 
 /// Bytes of the stack in each sample.
 const STACK: u32 = 8 << 10;
@@ -122,9 +122,9 @@ impl Sampler {
         self.ring.take(&mut self.records);
         for record in records(&self.records) {
             match record {
-                Record::Sample(sample) => see(&sample),
-                Record::Lost(count) => self.lost = self.lost.saturating_add(count),
-                Record::Other => {}
+                PerfRecord::Sample(sample) => see(&sample),
+                PerfRecord::Lost(count) => self.lost = self.lost.saturating_add(count),
+                PerfRecord::Other => {}
             }
         }
     }

@@ -312,15 +312,15 @@ thread_local! {
     /// The handler's counters: null in a thread that is not confined.
     static DENIALS: Cell<*const Denials> = const { Cell::new(null()) };
     /// Keeps them alive.
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept(None)) };
+    static KEPT: RefCell<KeptDenials> = const { RefCell::new(KeptDenials(None)) };
 }
 
 /// Calls denied to threads that are about to end.
 static LAST: Denials = Denials::new();
 
-struct Kept(Option<Arc<Denials>>);
+struct KeptDenials(Option<Arc<Denials>>);
 
-impl Drop for Kept {
+impl Drop for KeptDenials {
     fn drop(&mut self) {
         if self.0.is_some() {
             let _ = DENIALS.try_with(|denials| denials.set(&raw const LAST));

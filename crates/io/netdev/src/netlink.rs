@@ -18,9 +18,9 @@ use rustix::net::{
 /// when it sends a whole table.
 const MAX_LEN: usize = 1 << 16;
 
-/// A family of tables.
+/// A family of netlink messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum NetlinkFamily {
     /// Interfaces, addresses and routes: `rtnetlink(7)`.
     Route,
     /// Families that have names: `linux/genetlink.h`.
@@ -39,7 +39,7 @@ impl Socket {
     ///
     /// # Errors
     /// Those of `socket(2)`.
-    pub fn open(family: Family) -> io::Result<Socket> {
+    pub fn open(family: NetlinkFamily) -> io::Result<Socket> {
         Self::with_groups(family, 0)
     }
 
@@ -47,11 +47,11 @@ impl Socket {
     ///
     /// # Errors
     /// Those of `socket(2)` and `bind(2)`.
-    pub fn with_groups(family: Family, groups: u32) -> io::Result<Socket> {
+    pub fn with_groups(family: NetlinkFamily, groups: u32) -> io::Result<Socket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let protocol: Option<Protocol> = match family {
-            Family::Route => None,
-            Family::Generic => Some(GENERIC),
+            NetlinkFamily::Route => None,
+            NetlinkFamily::Generic => Some(GENERIC),
         };
         let descriptor = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         bind(&descriptor, &SocketAddrNetlink::new(0, groups))?;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn answers_are_there_when_the_request_is_sent() {
-        for family in [Family::Route, Family::Generic] {
+        for family in [NetlinkFamily::Route, NetlinkFamily::Generic] {
             let mut socket = Socket::open(family).unwrap();
             assert_eq!(socket.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
             let is_readable =
@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn bytes_of_other_processes_are_ignored() {
-        let mut socket = Socket::open(Family::Route).unwrap();
+        let mut socket = Socket::open(NetlinkFamily::Route).unwrap();
         let address = rustix::net::getsockname(&socket.descriptor).unwrap();
         let address = SocketAddrNetlink::try_from(address).unwrap();
-        let other = Socket::open(Family::Route).unwrap();
+        let other = Socket::open(NetlinkFamily::Route).unwrap();
         // Without a privilege the kernel may refuse this: then there is nothing to ignore.
         let _ = sendto(&other.descriptor, b"not from the kernel", SendFlags::empty(), &address);
         assert_eq!(socket.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);

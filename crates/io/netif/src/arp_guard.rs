@@ -30,9 +30,6 @@ const NONE: u32 = 8;
 /// what costs most of a check.
 const DEVICES_AFTER: Duration = Duration::from_secs(10);
 
-/// The detail of a port's status that names the addresses for which the kernel answers.
-pub const ANSWERED: &str = "kernel_answers_for";
-
 /// The claims and the ports of this process.
 static KNOWN: Mutex<Known> = Mutex::new(Known { claims: Vec::new(), ports: Vec::new(), next: 0 });
 
@@ -138,12 +135,8 @@ impl Guard {
         name.clone_into(&mut port.name);
         port.update(&known.claims);
         status.update(|snapshot| {
-            if port.answered.is_empty() {
-                snapshot.details.remove(ANSWERED);
-            } else {
-                let addresses: Vec<String> = port.answered.iter().map(Ipv4Addr::to_string).collect();
-                snapshot.details.insert(ANSWERED, addresses.join(", "));
-            }
+            let addresses: Vec<String> = port.answered.iter().map(Ipv4Addr::to_string).collect();
+            snapshot.details.kernel_answers_for = (!addresses.is_empty()).then(|| addresses.join(", "));
         });
         if port.told != port.answered {
             port.told = port.answered.clone();

@@ -3,10 +3,10 @@
 
 use std::io;
 
-use bellows_netdev::netlink::Family;
+use bellows_netdev::netlink::NetlinkFamily;
 
 use crate::netlink::{
-    ACKNOWLEDGE, Connection, DUMP, Message, NetlinkRequest, RequestError, attributes, u16_at, u32_at, u64_at,
+    ACKNOWLEDGE, Connection, DUMP, NetlinkMessage, NetlinkRequest, RequestError, attributes, u16_at, u32_at, u64_at,
 };
 
 /// The family that knows the others' numbers: `linux/genetlink.h`.
@@ -96,7 +96,7 @@ pub struct XskFeatures {
 /// # Errors
 /// The kernel does not answer.
 pub fn xdp_features(index: u32) -> io::Result<Option<XdpFeatures>> {
-    let mut connection = Connection::open(Family::Generic)?;
+    let mut connection = Connection::open(NetlinkFamily::Generic)?;
     let Some(family) = family(&mut connection)? else { return Ok(None) };
     let request = request(family, NETDEV_CMD_DEV_GET).attribute(NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
     let action = || format!("read the XDP features of interface {index}");
@@ -132,7 +132,7 @@ pub enum QueueDirection {
 /// # Errors
 /// The kernel does not answer, or interfaces change faster than they are read.
 pub fn queues(index: u32) -> io::Result<Option<Vec<UsedQueue>>> {
-    let mut connection = Connection::open(Family::Generic)?;
+    let mut connection = Connection::open(NetlinkFamily::Generic)?;
     let Some(family) = family(&mut connection)? else { return Ok(None) };
     let body = [NETDEV_CMD_QUEUE_GET, VERSION, 0, 0];
     let request = NetlinkRequest::new(family, DUMP, &body).attribute(NETDEV_A_QUEUE_IFINDEX, &index.to_ne_bytes());
@@ -147,7 +147,7 @@ pub fn queues(index: u32) -> io::Result<Option<Vec<UsedQueue>>> {
 }
 
 /// The queue in a message; `None` if it is incomplete.
-fn queue(message: &Message<'_>) -> Option<UsedQueue> {
+fn queue(message: &NetlinkMessage<'_>) -> Option<UsedQueue> {
     let number = |wanted| u32_at(find(message, wanted)?, 0);
     let direction = match number(NETDEV_A_QUEUE_TYPE)? {
         NETDEV_QUEUE_TYPE_RX => QueueDirection::Rx,
@@ -185,13 +185,13 @@ fn request(family: u16, command: u8) -> NetlinkRequest {
 }
 
 /// The content of the message's first attribute of a kind.
-fn find<'a>(message: &Message<'a>, wanted: u16) -> Option<&'a [u8]> {
+fn find<'a>(message: &NetlinkMessage<'a>, wanted: u16) -> Option<&'a [u8]> {
     let mut attributes = attributes(message.body.get(HEADER_LEN..)?);
     attributes.find(|(kind, _)| *kind == wanted).map(|(_, content)| content)
 }
 
 /// The features in a message; `None` if it has none.
-fn features(message: &Message<'_>) -> Option<XdpFeatures> {
+fn features(message: &NetlinkMessage<'_>) -> Option<XdpFeatures> {
     let bits = |wanted| find(message, wanted).and_then(|content| u64_at(content, 0));
     let features = bits(NETDEV_A_DEV_XDP_FEATURES)?;
     let rx_metadata = bits(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES).unwrap_or(0);

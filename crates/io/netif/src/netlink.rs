@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use bellows_netdev::netlink::{Family, Socket};
+use bellows_netdev::netlink::{NetlinkFamily, Socket};
 use bellows_sys::capability::{Set, missing};
 
 pub(crate) const REQUEST: u16 = 1;
@@ -53,7 +53,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// A message with a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message<'a> {
+pub(crate) struct NetlinkMessage<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     sequence: u32,
@@ -61,13 +61,13 @@ pub(crate) struct Message<'a> {
 }
 
 /// The messages in received bytes. Ends at the first that is damaged.
-pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkMessage<'_>> {
     std::iter::from_fn(move || {
         let len = u32_at(bytes, 0)? as usize;
         let body = bytes.get(HEADER_LEN..len)?;
         let (kind, flags, sequence) = (u16_at(bytes, 4)?, u16_at(bytes, 6)?, u32_at(bytes, 8)?);
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some(Message { kind, flags, sequence, body })
+        Some(NetlinkMessage { kind, flags, sequence, body })
     })
 }
 
@@ -186,7 +186,7 @@ impl From<RequestError> for io::Error {
 type Outcome = Result<(), (i32, Option<String>)>;
 
 /// The outcome that a message states; `None` if it is another message.
-fn outcome(message: &Message<'_>) -> Option<Outcome> {
+fn outcome(message: &NetlinkMessage<'_>) -> Option<Outcome> {
     /// The length of the number, and of the number with the request's header.
     const NUMBER_LEN: usize = 4;
     const REPEATED_LEN: usize = NUMBER_LEN + HEADER_LEN;
@@ -217,7 +217,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(family: Family) -> io::Result<Connection> {
+    pub(crate) fn open(family: NetlinkFamily) -> io::Result<Connection> {
         Ok(Connection { socket: Socket::open(family)?, sequence: 0 })
     }
 
@@ -229,7 +229,7 @@ impl Connection {
         &mut self,
         action: impl Fn() -> String,
         request: &NetlinkRequest,
-        mut each: impl FnMut(&mut T, &Message<'_>),
+        mut each: impl FnMut(&mut T, &NetlinkMessage<'_>),
     ) -> io::Result<T> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut result = T::default();
@@ -247,7 +247,7 @@ impl Connection {
         &mut self,
         action: impl Fn() -> String,
         request: &NetlinkRequest,
-        each: impl FnMut(&Message<'_>),
+        each: impl FnMut(&NetlinkMessage<'_>),
     ) -> io::Result<bool> {
         self.attempt(&action, request, each)
     }
@@ -257,7 +257,7 @@ impl Connection {
         &mut self,
         action: &impl Fn() -> String,
         request: &NetlinkRequest,
-        mut each: impl FnMut(&Message<'_>),
+        mut each: impl FnMut(&NetlinkMessage<'_>),
     ) -> io::Result<bool> {
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot {}: {error}", action()));
         // What is left of an earlier answer would fill the socket's buffer.

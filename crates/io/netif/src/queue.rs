@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bellows_netdev::PortError;
 use bellows_packet::Vector;
 use bellows_ports::{Accepted, QueueBell, SendQueue};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// One queue of an interface or a socket, in both directions.
 ///
@@ -88,7 +90,7 @@ impl QueueError {
 macro_rules! queue_counts {
     ($($field:ident, $help:literal $(in $unit:literal)?;)*) => {
         /// What a queue has counted.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
         pub struct QueueCounts {
             $(
                 #[doc = concat!("Number of ", $help, ".")]

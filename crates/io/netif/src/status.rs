@@ -1,6 +1,5 @@
 //! The status of a port, for any thread.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,12 +7,16 @@ use std::time::Instant;
 use bellows_events::{AppDegraded, AppRecovered, LinkDown, LinkUp, PeerAwaited, PeerConnected, PeerDisconnected};
 use bellows_handover::{LogLimit, with_suppressed};
 use bellows_wire::MacAddr;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use tracing::warn;
 
 use crate::QueueCounts;
 
 /// The state of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum State {
     /// It has not been opened yet.
     #[default]
@@ -28,42 +31,85 @@ pub enum State {
     Failed,
 }
 
-impl State {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Starting => "starting",
-            State::Up => "up",
-            State::Down => "down",
-            State::Waiting => "waiting",
-            State::Failed => "failed",
-        }
-    }
-}
-
 /// What is known about the kernel's interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Interface of the kernel")]
 pub struct KernelLink {
     /// Its present name.
     pub name: String,
-    /// Its number.
+    /// Its number in its network namespace.
     pub index: u32,
-    /// Its Ethernet address.
+    /// Its Ethernet address; null without one.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
     pub mac: Option<MacAddr>,
     /// Its MTU in bytes, without the Ethernet header.
     pub mtu: u32,
-    /// Its speed in Mbit/s, if the driver knows it.
+    /// In Mbit/s; null if the driver does not know it.
     pub speed: Option<u32>,
-    /// Its driver, or kind of device.
+    /// The driver, or the kind of device; null if unknown.
     pub driver: Option<String>,
     /// Packets that the kernel has dropped in receiving, since the interface was created.
     pub rx_dropped: u64,
     /// The same in sending.
     pub tx_dropped: u64,
-    /// Errors in receiving.
+    /// Packets with errors in receiving, since then.
     pub rx_errors: u64,
-    /// Errors in sending.
+    /// The same in sending.
     pub tx_errors: u64,
+}
+
+fn as_text<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok, S::Error> {
+    mac.map(|mac| mac.to_string()).serialize(serializer)
+}
+
+/// What was agreed with the kernel or the other side, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(title = "Details of a port")]
+pub struct PortDetails {
+    /// Of `af-xdp`: `native` or `generic`, with the reason if native was tried first; of `unix-socket`: `server`,
+    /// `client` or `dgram`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Of `af-xdp`: `zero-copy`, or copied by the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<String>,
+    /// Of `af-xdp`: the packet pool, or copies and the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Of `af-xdp`: of one buffer, or of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<String>,
+    /// Of `af-xdp`: who finishes those of sent packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksums: Option<String>,
+    /// Of `af-xdp` and `raw-socket`: `on` or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promiscuous: Option<String>,
+    /// Their number, or for `af-xdp` their numbers; not of `unix-socket`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<String>,
+    /// Of `af-xdp`: the queues that can send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sending: Option<String>,
+    /// Of `raw-socket` and `tap`: `on` or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offloads: Option<String>,
+    /// Of `raw-socket`: slots of each ring for arriving frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring_size: Option<String>,
+    /// Of `raw-socket` with several queues: how they share the arriving frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<String>,
+    /// Of `tap`: `created`, `opened`, or moved to another network namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Of `unix-socket`: the other side's process and user, or its socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Of `af-xdp` and `raw-socket`: addresses of a router or its host for which the kernel answers ARP requests, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_answers_for: Option<String>,
 }
 
 /// The status at one moment.
@@ -73,8 +119,8 @@ pub struct Snapshot {
     pub state: State,
     /// The interface, if there is one.
     pub link: Option<KernelLink>,
-    /// What was negotiated with the kernel or the other side, by name: modes, numbers of queues and the like.
-    pub details: BTreeMap<&'static str, String>,
+    /// What was negotiated with the kernel or the other side: modes, numbers of queues and the like.
+    pub details: PortDetails,
     /// Number of times that it was opened.
     pub opened: u64,
     /// What it waits for, or why it cannot be opened.

@@ -221,9 +221,9 @@ impl TapSource {
     fn report(&self, status: &PortStatus, exists: bool) {
         status.update(|snapshot| {
             let details = &mut snapshot.details;
-            details.insert("queues", self.config.queues.to_string());
-            details.insert("offloads", if self.config.offloads { "on" } else { "off" }.to_owned());
-            details.insert("device", if exists { "opened" } else { "created" }.to_owned());
+            details.queues = Some(self.config.queues.to_string());
+            details.offloads = Some(if self.config.offloads { "on" } else { "off" }.to_owned());
+            details.device = Some(if exists { "opened" } else { "created" }.to_owned());
         });
     }
 }
@@ -336,7 +336,7 @@ impl PortSource for TapSource {
         // An interface that was moved to another network namespace is not seen any more, but works.
         if self.open.as_ref().is_some_and(|tap| tap.present_name().is_some()) {
             status.update(|snapshot| {
-                snapshot.details.insert("device", "moved to another network namespace".to_owned());
+                snapshot.details.device = Some("moved to another network namespace".to_owned());
             });
             status.carries(true);
             return None;

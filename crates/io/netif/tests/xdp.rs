@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::spawn;
 
-use bellows_netif::status::{PortStatus, State};
+use bellows_netif::status::{PortDetails, PortStatus, State};
 use bellows_netif::xdp::{CAPABILITIES, CopyMode, Filter, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource};
 use bellows_netif::{InterfaceName, OpenError, PortSource, Queue, QueueCounts};
 use bellows_packet::{Offload, Packet, Vector, pool};
@@ -121,8 +121,8 @@ impl Port {
         self.queue.counts()
     }
 
-    fn detail(&self, name: &str) -> String {
-        self.status.snapshot().details.get(name).cloned().unwrap_or_default()
+    fn details(&self) -> PortDetails {
+        self.status.snapshot().details
     }
 }
 
@@ -148,8 +148,9 @@ fn frames_pass_both_ways_and_all_buffers_come_back() {
             let before = pool::usage();
             let mut one = open(XdpConfig { mode, ..config("one") }).unwrap();
             let mut two = open(XdpConfig { mode, ..config("two") }).unwrap();
-            assert!(one.detail("memory").contains("the packet pool"), "{}", one.detail("memory"));
-            assert_eq!(one.detail("mode"), if mode == XdpMode::Native { "native" } else { "generic" });
+            let PortDetails { memory, mode: found, .. } = one.details();
+            assert!(memory.as_ref().is_some_and(|memory| memory.contains("the packet pool")), "{memory:?}");
+            assert_eq!(found.as_deref(), Some(if mode == XdpMode::Native { "native" } else { "generic" }));
             let frames: Vec<Vec<u8>> = lengths().into_iter().map(|length| frame(length, 3)).collect();
             for round in 0..20 {
                 let (from, to) = if round % 2 == 0 { (&mut one, &mut two) } else { (&mut two, &mut one) };
@@ -176,7 +177,7 @@ fn jumbo_frames_arrive_whole() {
     with_pair("jumbo_frames_arrive_whole", 9_000, || {
         let mut one = open(config("one")).unwrap();
         let mut two = open(config("two")).unwrap();
-        if one.detail("frames") == "of one buffer" {
+        if one.details().frames.as_deref() == Some("of one buffer") {
             return;
         }
         let frames: Vec<Vec<u8>> = [9_014, 60, 2_048, 2_049, 4_097, 8_192].map(|length| frame(length, 9)).into();

@@ -1,8 +1,8 @@
 //! The trait of a benchmark, its common options, and how it is run.
 //!
-//! To add a benchmark, add a file in `benchmarks/` with a type `Arguments` that implements [`clap::Args`],
-//! [`Benchmark`] and [`Listed`], and a line in the list of `benchmarks/mod.rs`. Its command, help, completions, manual
-//! page, JSON, workers and the tests of all benchmarks follow from these.
+//! To add a benchmark, add a file in `benchmarks/` with a type `Arguments` that implements [`clap::Args`] and
+//! [`Benchmark`], and a line in the list of `benchmarks/mod.rs`. Its command, help, completions, manual page, JSON,
+//! workers and the tests of all benchmarks follow from these.
 
 use bellows_config::Registry;
 use bellows_engine::Schedule;
@@ -16,12 +16,37 @@ use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
 use crate::cases::Cases;
 use crate::processes::{Answers, take_turns_with};
-use crate::report::{BenchError, Report};
+use crate::report::{BenchError, Measurement, Report};
 use crate::turns::{MatchSession, Series};
 use crate::workers::ProcessError;
 
-/// A benchmark with its options.
-pub trait Benchmark {
+/// A benchmark: its options, and what it does with them.
+pub trait Benchmark: Args {
+    /// Its name in reports, and that of its workers.
+    const NAME: &'static str;
+
+    /// Its cases, with their units and labels.
+    const CASES: Cases;
+
+    /// Options for a short run, for tests, with spaces between them.
+    const QUICK: &'static str;
+
+    /// Options for further short runs, for the cases and labels that [`QUICK`](Benchmark::QUICK) does not report. In
+    /// their folder are `routes.txt` (two prefixes) and `network.toml` (with an app `counter`).
+    const MORE: &'static [&'static str] = &[];
+
+    /// Cases that some machines cannot report, so that no test expects them.
+    const RARE: &'static [&'static str] = &[];
+
+    /// Options that the benchmark refuses.
+    const REFUSED: &'static [RefusedOptions];
+
+    /// Measures.
+    const RUN: RunBenchmark<Self>;
+
+    /// The work of a worker.
+    const WORK: RunWorker;
+
     /// The options that all benchmarks have.
     fn common(&self) -> Common;
 
@@ -29,30 +54,47 @@ pub trait Benchmark {
     fn beside(&self) -> Option<Beside> {
         None
     }
+}
 
-    /// Runs the benchmark.
+/// Options that a benchmark refuses, and a part of the error message.
+pub type RefusedOptions = (&'static [&'static str], &'static str);
+
+/// Runs a benchmark with its options. Fails with the reason why there is no report.
+pub type RunBenchmark<B> = fn(&B, &mut Lab<'_>) -> Result<Finished, BenchError>;
+
+/// Runs a worker: [`answer`](crate::workers::answer) or [`take_part`](crate::workers::take_part). Fails when the task
+/// cannot be read or an answer cannot be written.
+pub type RunWorker = fn(&Registry) -> Result<(), std::io::Error>;
+
+/// A benchmark of any kind that a command line requests.
+pub trait Requested {
+    /// The options that all benchmarks have.
+    fn common(&self) -> Common;
+
+    /// Runs the benchmark, together with its disturbance.
     ///
     /// # Errors
     /// Why there is no report.
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError>;
 }
 
-/// The static properties of a benchmark.
-pub trait Listed: Benchmark + Args {
-    /// Its cases, with their units and labels.
-    const CASES: Cases;
+impl<B: Benchmark> Requested for B {
+    fn common(&self) -> Common {
+        Benchmark::common(self)
+    }
 
-    /// Options for a short run, for tests.
-    const QUICK: &'static [&'static str];
-
-    /// Options that the benchmark refuses, each with a part of the error message.
-    const REFUSED: &'static [(&'static [&'static str], &'static str)];
-
-    /// Runs a worker: [`answer`](crate::workers::answer) or [`take_part`](crate::workers::take_part).
-    ///
-    /// # Errors
-    /// When the task cannot be read or an answer cannot be written.
-    fn work(registry: &Registry) -> Result<(), std::io::Error>;
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        let cpu = Benchmark::common(self).cpu;
+        let start =
+            |beside| Disturbance::start(beside, cpu, &lab.worker("beside"), lab.observer).map(|it| (beside, it));
+        let disturbance = self.beside().map(start).transpose()?;
+        let mut finished = B::RUN(self, lab)?;
+        if let Some((beside, disturbance)) = disturbance {
+            let (how, processor) = (beside.name(), disturbance.processor);
+            finished.report.notes.push(format!("beside `{how}` on processor {processor}"));
+        }
+        Ok(finished)
+    }
 }
 
 /// The environment of a benchmark.
@@ -74,35 +116,34 @@ impl<'a> Lab<'a> {
         self.worker.iter().copied().chain([name]).collect()
     }
 
-    /// The answers of workers of a benchmark: each task in `processes` fresh processes, all tasks once, then all once more,
-    /// and so on.
+    /// The report of a benchmark whose workers do each task in `processes` fresh processes: all tasks once, then all once
+    /// more, and so on. `summarise` gets the answers to each task, and returns the figures and the notes.
     ///
     /// # Errors
     /// See [`ProcessError`].
-    pub(crate) fn answers<T: Serialize, A: DeserializeOwned>(
+    pub(crate) fn report<B: Benchmark, T: Serialize, A: DeserializeOwned>(
         &mut self,
-        name: &str,
+        _: &B,
         tasks: &[T],
         processes: usize,
-    ) -> Result<Answers<A>, ProcessError> {
+        summarise: impl FnOnce(&[Vec<A>]) -> (Vec<Measurement>, Vec<String>),
+    ) -> Result<Report, ProcessError> {
         let task = |task: usize, _| &tasks[task];
-        take_turns_with(&self.worker(name), tasks.len(), processes, task, self.observer)
+        let Answers { answers, machine, interrupted } =
+            take_turns_with(&self.worker(B::NAME), tasks.len(), processes, task, self.observer)?;
+        let (results, notes) = summarise(&answers);
+        Ok(Report { interrupted, notes, ..Report::new(B::NAME, machine, processes, results) })
     }
 
     /// A session of a benchmark whose processes take turns, with `all` processes in total.
-    pub(crate) fn session<'s>(&'s mut self, name: &'s str, common: &Common, all: usize) -> MatchSession<'s> {
-        MatchSession::new(self.worker(name), common.cpu, all, &mut *self.observer)
+    pub(crate) fn session<B: Benchmark>(&mut self, benchmark: &B, all: usize) -> MatchSession<'_> {
+        MatchSession::new(self.worker(B::NAME), Benchmark::common(benchmark).cpu, all, &mut *self.observer)
     }
 
-    /// The same, with rows of one table as figures: `sides` in all groups together, each in this number of processes.
-    pub(crate) fn series<'s>(
-        &'s mut self,
-        name: &'s str,
-        common: &Common,
-        sides: usize,
-        processes: usize,
-    ) -> Series<'s> {
-        Series::new(name, processes, self.session(name, common, sides * processes))
+    /// The same, with rows of one table as figures: `contenders` in all groups together, each in this number of
+    /// processes.
+    pub(crate) fn series<B: Benchmark>(&mut self, benchmark: &B, contenders: usize, processes: usize) -> Series<'_> {
+        Series::new(B::NAME, processes, self.session(benchmark, contenders * processes))
     }
 }
 
@@ -127,22 +168,6 @@ impl Finished {
     pub fn text(self) -> String {
         (self.rest)(&self.report)
     }
-}
-
-/// Runs a benchmark, together with its disturbance.
-///
-/// # Errors
-/// Why there is no report.
-pub fn run(benchmark: &dyn Benchmark, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-    let cpu = benchmark.common().cpu;
-    let start = |beside| Disturbance::start(beside, cpu, &lab.worker("beside"), lab.observer).map(|it| (beside, it));
-    let disturbance = benchmark.beside().map(start).transpose()?;
-    let mut finished = benchmark.run(lab)?;
-    if let Some((beside, disturbance)) = disturbance {
-        let (how, processor) = (beside.name(), disturbance.processor);
-        finished.report.notes.push(format!("beside `{how}` on processor {processor}"));
-    }
-    Ok(finished)
 }
 
 /// The options that every benchmark has.
@@ -210,8 +235,18 @@ pub(crate) fn packets(text: &str) -> Result<u64, String> {
     if (1.0..=1e12).contains(&number) { Ok(number as u64) } else { Err(HOW.to_owned()) }
 }
 
+/// An error message about a text that is none of these names.
+pub(crate) fn unknown(text: &str, names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => {
+            format!("there is no `{text}`; give {} or {last}", others.join(", "))
+        }
+        _ => format!("there is no `{text}`; give {}", names.concat()),
+    }
+}
+
 /// Declares an enumeration whose variants have names on command lines and in reports: of cases, for example. It has a
-/// list of all, and is serialized by these names.
+/// list of all, and is parsed and serialized by these names.
 macro_rules! named {
     (
         $(#[$attribute:meta])*
@@ -236,6 +271,15 @@ macro_rules! named {
                 }
             }
         }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<$name, String> {
+                let found = $name::ALL.into_iter().find(|one| one.name() == text);
+                found.ok_or_else(|| $crate::bench::unknown(text, &$name::ALL.map($name::name)))
+            }
+        }
     };
 }
 
@@ -243,8 +287,8 @@ pub(crate) use named;
 
 /// Declares the modules of benchmarks and their command line from one list.
 ///
-/// `Name(module)` is the benchmark `name` in the file `module.rs`, whose type `Arguments` is [`Listed`]. Benchmarks
-/// after `apart` have their own commands; the others are subcommands of `bench`. The help lists them in this order.
+/// `Name(module)` is the benchmark `name` in the file `module.rs`, whose type `Arguments` is a [`Benchmark`].
+/// Benchmarks after `apart` have their own commands; the others are subcommands of `bench`. The help lists them in this order.
 macro_rules! benchmarks {
     (
         $(#[$attribute:meta])*
@@ -268,7 +312,7 @@ macro_rules! benchmarks {
             ///
             /// # Errors
             /// The benchmark's name, if this process is a worker.
-            $visibility fn benchmark(&self) -> Result<&dyn $crate::bench::Benchmark, &str> {
+            $visibility fn benchmark(&self) -> Result<&dyn $crate::bench::Requested, &str> {
                 match self {
                     $($name::$variant(arguments) => Ok(&**arguments),)*
                     $name::Worker(worker) => Err(&worker.name),
@@ -278,8 +322,8 @@ macro_rules! benchmarks {
 
         /// Every benchmark, in the order of the help.
         $visibility const ALL: &[BenchmarkEntry] = &[
-            $(BenchmarkEntry::of::<$module::Arguments>(stringify!($module), false),)*
-            $(BenchmarkEntry::of::<$apart::Arguments>(stringify!($apart), true),)*
+            $(BenchmarkEntry::of::<$module::Arguments>(false),)*
+            $(BenchmarkEntry::of::<$apart::Arguments>(true),)*
         ];
     };
 }

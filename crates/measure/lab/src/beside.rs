@@ -4,7 +4,6 @@
 //! last-level cache holds. This evicts the measured processes' data from that cache again and again, and keeps the
 //! memory busy.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,37 +12,17 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 
 use crate::audience::Observer;
+use crate::bench::named;
 use crate::slices::Turn;
-use crate::workers::{ProcessError, Reply, Side, Worker};
+use crate::workers::{Contender, ProcessError, Reply, Worker};
 
-/// How a measurement is disturbed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Beside {
-    /// All the time.
-    Thrash,
-    /// Now and then: for some milliseconds up to half a second, with pauses as long.
-    Bursts,
-}
-
-impl Beside {
-    const ALL: [Beside; 2] = [Beside::Thrash, Beside::Bursts];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Beside::Thrash => "thrash",
-            Beside::Bursts => "bursts",
-        }
-    }
-}
-
-impl FromStr for Beside {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Beside, String> {
-        let found = Beside::ALL.into_iter().find(|beside| beside.name() == text);
-        found.ok_or_else(|| format!("there is no disturbance `{text}`; give thrash or bursts"))
+named! {
+    /// How a measurement is disturbed.
+    pub enum Beside {
+        /// All the time.
+        Thrash = "thrash",
+        /// Now and then: for some milliseconds up to half a second, with pauses as long.
+        Bursts = "bursts",
     }
 }
 
@@ -114,7 +93,7 @@ const MAX_MEMORY: usize = 512 << 20;
 ///
 /// # Errors
 /// When it cannot run on its processor.
-pub fn disturb(task: BesideTask) -> Result<Box<dyn Side>, String> {
+pub fn disturb(task: BesideTask) -> Result<Box<dyn Contender>, String> {
     let BesideTask { beside, processor } = task;
     cpu::pin_to(processor).map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
@@ -127,7 +106,7 @@ pub fn disturb(task: BesideTask) -> Result<Box<dyn Side>, String> {
 /// The worker's side: the thread that disturbs.
 struct Thrashing(Arc<AtomicBool>);
 
-impl Side for Thrashing {
+impl Contender for Thrashing {
     /// Does nothing: the thread works all the time.
     fn turn(&mut self) -> Turn {
         Turn::default()

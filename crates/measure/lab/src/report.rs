@@ -402,6 +402,12 @@ impl Report {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
+    /// The same after an empty line, if there are any.
+    pub(crate) fn sentences_below(&self) -> String {
+        let sentences = self.sentences();
+        if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
+    }
+
     /// The report as a table, with histograms and sentences below it.
     pub fn text(&self) -> String {
         let mut text = self.heading();
@@ -421,11 +427,7 @@ impl Report {
             let ratio = of_reference.map_or("–".to_owned(), |ratio| ratio.written());
             let _ = writeln!(text, "{case:14}  {median:>9.1}  {range:>19}  {unit:13}{reference:>9.1}{ratio:>29}");
         }
-        let sentences = self.sentences();
-        if !sentences.is_empty() {
-            let _ = write!(text, "\n{sentences}");
-        }
-        text
+        text + &self.sentences_below()
     }
 
     /// The text below the rows of the table: histograms and sentences.
@@ -434,11 +436,7 @@ impl Report {
         for spread in self.results.iter().filter_map(Measurement::spread) {
             let _ = write!(text, "\n{spread}");
         }
-        let sentences = self.sentences();
-        if !sentences.is_empty() {
-            let _ = write!(text, "\n{sentences}");
-        }
-        text
+        text + &self.sentences_below()
     }
 
     /// The head of the table.

@@ -123,6 +123,16 @@ impl Match {
     }
 }
 
+/// A figure of one side in the first stage of each match; empty if the side did not take part.
+pub(crate) fn figures(matches: &[Match], side: usize, figure: usize) -> Vec<f64> {
+    matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect()
+}
+
+/// The ratio of two figures, each given as (side, figure), in the first stage of each match.
+pub(crate) fn ratios(matches: &[Match], one: (usize, usize), other: (usize, usize)) -> Vec<f64> {
+    matches.iter().filter_map(|found| found.ratio(one, other, 0)).collect()
+}
+
 /// Adds to a figure of the first stage that of its bare loop, which the same side measures in the same turns: the
 /// loop's figure, the ratio and the difference.
 pub(crate) fn beside_bare_loop(
@@ -264,6 +274,11 @@ impl<'a> MatchSession<'a> {
     /// The machine, as a worker reported it, or as this process sees it.
     pub(crate) fn machine(&self) -> Machine {
         self.machine.clone().unwrap_or_else(Machine::here)
+    }
+
+    /// The heading of the text report, if a figure is taken from this number of processes.
+    pub(crate) fn heading(&self, bench: &str, processes: usize) -> String {
+        Report::new(bench, self.machine(), processes, Vec::new()).heading()
     }
 
     /// Shows a finished part of the text report.

@@ -222,7 +222,7 @@ fn write_line(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io:
 }
 
 /// One side of a comparison, which a worker measures in turns.
-pub trait Side {
+pub trait Contender {
     /// Takes a turn.
     fn turn(&mut self) -> Turn;
 
@@ -244,12 +244,12 @@ pub trait Side {
 /// When the task cannot be read or the answer cannot be written.
 pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> Result<(), std::io::Error> {
     struct Done;
-    impl Side for Done {
+    impl Contender for Done {
         fn turn(&mut self) -> Turn {
             Turn::default()
         }
     }
-    serve(|task| (Ok(work(task)), Box::new(Done) as Box<dyn Side>))
+    serve(|task| (Ok(work(task)), Box::new(Done) as Box<dyn Contender>))
 }
 
 /// Runs a worker that takes turns: reads the task, lays out the measurement, and takes a turn on each request, until
@@ -258,10 +258,10 @@ pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> R
 /// # Errors
 /// When the task cannot be read or an answer cannot be written.
 pub fn take_part<T: DeserializeOwned>(
-    lay_out: impl FnOnce(T) -> Result<Box<dyn Side>, String>,
+    lay_out: impl FnOnce(T) -> Result<Box<dyn Contender>, String>,
 ) -> Result<(), std::io::Error> {
     struct RefusedTask;
-    impl Side for RefusedTask {
+    impl Contender for RefusedTask {
         fn turn(&mut self) -> Turn {
             Turn::default()
         }
@@ -274,7 +274,7 @@ pub fn take_part<T: DeserializeOwned>(
 
 /// The worker's side of the protocol.
 fn serve<T: DeserializeOwned, A: Serialize>(
-    begin: impl FnOnce(T) -> (Result<A, String>, Box<dyn Side>),
+    begin: impl FnOnce(T) -> (Result<A, String>, Box<dyn Contender>),
 ) -> Result<(), std::io::Error> {
     let mut lines = std::io::stdin().lock().lines();
     let Some(task) = lines.next() else { return Ok(()) };
@@ -303,6 +303,14 @@ pub(crate) fn settle(processor: Option<usize>) {
         fail(&format!("processor {processor}: {error}"));
     }
     clock::calibrate();
+}
+
+/// Prepares a worker as [`settle`] does. Returns the other processors that the process may use.
+pub(crate) fn settle_beside_others(processor: Option<usize>) -> Vec<usize> {
+    let all = cpu::allowed();
+    settle(processor);
+    let own = cpu::allowed();
+    all.into_iter().filter(|cpu| !own.contains(cpu)).collect()
 }
 
 /// The message and place of the last panic.

@@ -106,9 +106,9 @@ impl PlacementPlan {
     }
 }
 
-/// A link: its ends, and its packets.
+/// The traffic of a link: its ends, and its packets.
 #[derive(Clone, Debug)]
-struct Flow {
+struct LinkFlow {
     name: String,
     ends: [usize; 2],
     packets: u64,
@@ -127,7 +127,7 @@ struct Measured {
 #[derive(Clone, Debug)]
 pub struct Costs {
     apps: Vec<Measured>,
-    flows: Vec<Flow>,
+    flows: Vec<LinkFlow>,
     /// The workers of today, `main` first.
     workers: Vec<String>,
     /// The clocks of each worker, crossings included.
@@ -196,7 +196,7 @@ impl Costs {
     }
 
     fn plan(&self, workers: Vec<Load>, of_app: impl Fn(usize) -> usize) -> PlacementPlan {
-        let crossing: Vec<&Flow> =
+        let crossing: Vec<&LinkFlow> =
             self.flows.iter().filter(|flow| of_app(flow.ends[0]) != of_app(flow.ends[1])).collect();
         let crossed = crossing.iter().map(|flow| flow.packets as f64).sum();
         let mut plan = PlacementPlan {
@@ -245,7 +245,7 @@ impl Costs {
 
     /// Packets of an app, in both directions.
     pub fn packets_of(&self, app: &str) -> u64 {
-        let is_end = |flow: &&Flow| flow.ends.iter().any(|&end| self.apps[end].name == app);
+        let is_end = |flow: &&LinkFlow| flow.ends.iter().any(|&end| self.apps[end].name == app);
         self.flows.iter().filter(is_end).map(|flow| flow.packets).sum()
     }
 
@@ -273,11 +273,11 @@ impl Costs {
     /// If the kept apps are on more workers than that.
     pub fn propose(&self, workers: usize, kept: &[String]) -> Proposal {
         let names = self.names(workers, kept);
-        let clocks = |flow: &Flow, each: f64| (flow.packets as f64 * each) as u64;
+        let clocks = |flow: &LinkFlow, each: f64| (flow.packets as f64 * each) as u64;
         let position = |app: &Measured| names.iter().position(|name| *name == self.workers[app.worker]);
         let fixed = |app: &Measured| position(app).filter(|_| kept.contains(&app.name));
         let apps = self.apps.iter().map(|app| App { clocks: app.clocks, fixed: fixed(app) }).collect();
-        let link = |flow: &Flow| Link {
+        let link = |flow: &LinkFlow| Link {
             from: flow.ends[0],
             to: flow.ends[1],
             packets: flow.packets,
@@ -369,13 +369,13 @@ fn check(name: &str, rows: &[&CostRow]) -> Result<(), TooLittle> {
     }
 }
 
-fn flows(change: &Change, apps: &[Measured]) -> Vec<Flow> {
+fn flows(change: &Change, apps: &[Measured]) -> Vec<LinkFlow> {
     let position: BTreeMap<&str, usize> = apps.iter().enumerate().map(|(at, app)| (app.name.as_str(), at)).collect();
     let app = |end: &str| position.get(end.rsplit_once('.').map_or(end, |(app, _)| app)).copied();
     let flow = |(before, link): (Option<&bellows_observe::LinkCounts>, &bellows_observe::LinkCounts)| {
         let packets = link.packets.saturating_sub(before.map_or(0, |before| before.packets));
         let ends = [app(&link.from)?, app(&link.to)?];
-        Some(Flow { name: format!("{} -> {}", link.from, link.to), ends, packets })
+        Some(LinkFlow { name: format!("{} -> {}", link.from, link.to), ends, packets })
     };
     change.link_counts().filter_map(flow).collect()
 }

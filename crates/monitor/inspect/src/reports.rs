@@ -77,7 +77,7 @@ impl<'r> Shown<'r> {
 
 /// What the apps of a network cost: `show run --json`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-#[schemars(title = "Costs", extend("includes" = ["Network", "Period"]))]
+#[schemars(title = "Costs of apps", extend("includes" = ["Network", "Period"]))]
 pub struct Costs<'r> {
     /// The network.
     #[serde(flatten)]

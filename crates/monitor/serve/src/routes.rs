@@ -8,10 +8,10 @@ use hyper::Method;
 use crate::request::HttpRequest;
 use crate::response::Response;
 
-type Answer = Pin<Box<dyn Future<Output = Response>>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
 /// What answers a request.
-pub(crate) type Handler = Rc<dyn Fn(HttpRequest) -> Answer>;
+pub(crate) type Handler = Rc<dyn Fn(HttpRequest) -> ResponseFuture>;
 
 /// A segment of a route's path.
 enum Segment {

@@ -30,16 +30,14 @@ mod rib;
 mod search;
 mod short;
 mod sweep;
-mod tables;
 
-pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size};
+pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size, Tables};
 pub use groups::{FIRST_GROUP, GroupChanges, GroupError, GroupTable, Groups, MAX_PATHS, Path};
 pub use layout::AddressFamily;
 pub use parse::{LineError, RouteFile, RouteFileError};
 pub use prefix::{Address, Prefix, PrefixError};
 pub use reader::TableReader;
 pub use rib::{Rib, Route};
-pub use tables::Tables;
 
 /// The result of looking up an address that no route is for.
 pub const NO_ROUTE: u32 = u32::MAX;

@@ -2,8 +2,8 @@
 
 use bellows_shared::{Breath, Published, Reader};
 
+use crate::fib::Tables;
 use crate::layout::AddressFamily;
-use crate::tables::Tables;
 
 /// A thread's access to a table, for threads without breaths: control threads, tests and benchmarks.
 pub struct TableReader<'f, A: AddressFamily> {

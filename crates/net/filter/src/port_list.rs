@@ -35,7 +35,7 @@ pub(crate) struct PortLists<'t> {
 }
 
 /// The qualifiers and the ports of a node.
-type Ports = (Option<Protocol>, Direction, (u32, u32));
+type QualifiedPorts = (Option<Protocol>, Direction, (u32, u32));
 
 impl<'t> PortLists<'t> {
     pub(crate) fn new(first: &'t Node, rest: &'t [(Connective, Node)]) -> PortLists<'t> {
@@ -87,7 +87,7 @@ impl<'t> PortLists<'t> {
 }
 
 /// The ports of a test that can be in a list, or of what is negated.
-fn ports(node: &Node, is_negated: bool) -> Option<Ports> {
+fn ports(node: &Node, is_negated: bool) -> Option<QualifiedPorts> {
     let primitive = match node {
         Node::Not(inner, _) if is_negated => match &**inner {
             Node::Primitive(primitive, _) => primitive,

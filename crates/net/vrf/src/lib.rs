@@ -29,10 +29,9 @@ mod icmp_error;
 mod origin;
 mod outline;
 mod reserved;
-mod tag;
 mod vrf;
 
-pub use adjacency::Adjacencies;
+pub use adjacency::{Adjacencies, Tag};
 pub use family::IpFamily;
 pub use forgotten::Forgotten;
 pub use icmp_error::{IcmpError, IcmpType, Reason, Sent, Word};
@@ -40,7 +39,6 @@ pub use interface::Interface;
 pub use origin::{Origin, RouteKey};
 pub use reserved::Reserved;
 pub use route::RouteSpec;
-pub use tag::Tag;
 pub use vrf::{
     CommandBatch, Done, IfExists, Inherited, Listed, Match, RouteFilter, RouteTarget, Staged, Statistics, Swapped, Vrf,
     VrfChanges, VrfError, Way,

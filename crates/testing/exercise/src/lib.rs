@@ -12,6 +12,7 @@ pub mod netlink;
 pub mod packets;
 #[cfg(feature = "networks")]
 pub mod router;
+pub mod tunnel_examples;
 #[cfg(feature = "networks")]
 pub mod tunnels;
 #[cfg(feature = "networks")]

@@ -1,64 +1,71 @@
 //! Packets into tunnels of every kind: what comes out is a part of what went in, and nothing is lost without a count. What
 //! nobody has sealed does not come out of those of ESP.
 
+use std::path::Path;
+
 use bellows_apps::registry;
 use bellows_config::{Overrides, load_str};
 use bellows_engine::Settings;
 use bellows_packet::Packet;
 use bellows_rig::Rig;
-use std::path::Path;
 
-/// A network in which packets for 192.0.2.1 and 2001:db8::1 go to the tunnels of their protocols, each with sessions over
-/// both families.
-const NETWORK: &str = r#"
-links = [
-  "from.output -> dispatch.input",
-  "dispatch.other -> all.other",
-  "dispatch.l2tp -> l2tp.ip6", "l2tp.a -> all.l2tp-a", "l2tp.b -> all.l2tp-b",
-  "dispatch.gre -> gre.ip6", "gre.a -> all.gre-a", "gre.b -> all.gre-b", "gre.c -> all.gre-c",
-  "dispatch.vxlan -> vxlan.ip6", "vxlan.a -> all.vxlan-a", "vxlan.b -> all.vxlan-b",
-  "dispatch.geneve -> geneve.ip6", "geneve.a -> all.geneve-a", "geneve.b -> all.geneve-b",
-  "dispatch.esp -> esp.ip6", "dispatch.udp-esp -> esp.ip4",
-  "esp.a -> all.esp-a", "esp.b -> all.esp-b", "esp.c -> all.esp-c",
-  "all.output -> to.input",
-]
+use crate::tunnel_examples::TUNNELS;
 
-[apps]
-from.app = "source"
-all.app = "join"
-to.app = "sink"
+/// A network in which packets for 192.0.2.1 and 2001:db8::1 go to the tunnels of their protocols, with the sessions of all
+/// [examples](TUNNELS).
+fn network() -> String {
+    let mut links: Vec<String> = [
+        "from.output -> dispatch.input",
+        "dispatch.other -> all.other",
+        "dispatch.esp -> esp.ip6",
+        "dispatch.udp-esp -> esp.ip4",
+        "esp.a -> all.esp-a",
+        "esp.b -> all.esp-b",
+        "esp.c -> all.esp-c",
+        "all.output -> to.input",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut rules = vec![
+        "{ to = \"esp\", protocol = \"esp\" }".to_owned(),
+        "{ to = \"udp-esp\", protocol = \"udp\", port = 4500 }".to_owned(),
+    ];
+    let mut apps = String::new();
+    for tunnel in TUNNELS {
+        let app = tunnel.app;
+        rules.push(tunnel.rule(app));
+        links.push(format!("dispatch.{app} -> {app}.ip6"));
+        apps += &format!("\n[apps.{app}]\napp = \"{app}\"\n");
+        for (name, session) in tunnel.named_sessions() {
+            links.push(format!("{app}.{name} -> all.{name}"));
+            apps += &format!("sessions.{name} = {}\n", session.table());
+        }
+    }
+    let rules = rules.join(", ");
+    format!("links = {links:?}\n\n[apps.dispatch]\napp = \"dispatch\"\nrules = [{rules}]\n{apps}{OTHERS}")
+}
 
-[apps.dispatch]
-app = "dispatch"
-rules = [
-  { to = "l2tp", protocol = "l2tp" },
-  { to = "gre", protocol = "gre" },
-  { to = "vxlan", protocol = "udp", port = 4789 },
-  { to = "geneve", protocol = "udp", port = 6081 },
-  { to = "esp", protocol = "esp" },
-  { to = "udp-esp", protocol = "udp", port = 4500 },
-]
+/// The protocols of the tunnels, and of a few other packets.
+pub fn protocols() -> Vec<u8> {
+    let mut all: Vec<u8> = TUNNELS.iter().map(|tunnel| tunnel.protocol).chain([ESP, DESTINATION_OPTIONS]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
 
-[apps.l2tp]
-app = "keyed-tunnel"
-sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", expect_session = 1 }
-sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", expect_cookie = "00000000", sublayer = "default" }
+const ESP: u8 = 50;
+const DESTINATION_OPTIONS: u8 = 60;
 
-[apps.gre]
-app = "gre"
-sessions.a = { local = "192.0.2.1", remote = "192.0.2.2" }
-sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", key = 1, checksum = true }
-sessions.c = { local = "192.0.2.1", remote = "192.0.2.2", key = 1, payload = "ip" }
+/// The apps that are no tunnels of [`TUNNELS`].
+const OTHERS: &str = r#"
+[apps.from]
+app = "source"
 
-[apps.vxlan]
-app = "vxlan"
-sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", vni = 1 }
-sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", vni = 1 }
+[apps.all]
+app = "join"
 
-[apps.geneve]
-app = "geneve"
-sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", vni = 1 }
-sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", vni = 1, payload = "ip" }
+[apps.to]
+app = "sink"
 
 [apps.esp]
 app = "esp"
@@ -94,7 +101,7 @@ impl Tunnels {
     /// If their network is wrong.
     #[allow(clippy::new_without_default, reason = "it starts an engine")]
     pub fn new() -> Tunnels {
-        let loaded = load_str(NETWORK, "tunnels.toml", Path::new("."), &registry(), &Overrides::default());
+        let loaded = load_str(&network(), "tunnels.toml", Path::new("."), &registry(), &Overrides::default());
         let network = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false))).network;
         Tunnels(Rig::around(network, &["from"], &["to"], Settings::default()))
     }

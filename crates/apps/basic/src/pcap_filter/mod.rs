@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_filter::plan::DecisionMode;
 use bellows_filter::{NETMASK_UNKNOWN, Scope};
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use self::decider::{Decider, spread};
 pub(crate) use self::filters::FilterSource;
 pub use self::filters::Filters;
-pub(crate) use self::programs::{Choices, Programs};
+pub(crate) use self::programs::{Choices, FiltersStatus, Programs};
 use self::states::States;
 use crate::state_table::StateTable;
 
@@ -412,6 +412,7 @@ fn last(set: u64) -> Option<usize> {
 
 impl Configure for PcapFilter {
     const NAME: &'static str = "pcap-filter";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<FiltersStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

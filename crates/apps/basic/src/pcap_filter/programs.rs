@@ -13,6 +13,8 @@ use bellows_filter::{
     parse_each,
 };
 use bellows_packet::Packet;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::filters::FilterSource;
@@ -126,20 +128,52 @@ impl Programs {
     }
 }
 
+/// The status of an app with filters.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `pcap-filter`, and of `pcap-reader` with a filter")]
+pub(crate) struct FiltersStatus<'a> {
+    /// The filters, in their order.
+    filters: Vec<FilterStatus<'a>>,
+    /// What they were compiled to, for each link type.
+    programs: Vec<ProgramStatus>,
+}
+
+/// What the status says of a filter.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Filter")]
+struct FilterStatus<'a> {
+    /// The output for packets that match; `match` for `pcap-reader`.
+    name: &'a str,
+    /// The expression, with its implied qualifiers.
+    expression: &'a str,
+}
+
+/// What the status says of the filters of a link type.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Program of filters")]
+struct ProgramStatus {
+    /// The link type of the packets, in words.
+    link_type: String,
+    /// Bytes of machine code; 0 without.
+    code_bytes: usize,
+    /// Bytes of the tables that it reads.
+    table_bytes: usize,
+    /// A sentence: why the interpreter runs instead; null if it does not.
+    fallback_reason: Option<String>,
+}
+
 impl Status for Programs {
     fn status(&self) -> Value {
-        let filter =
-            |(source, explained): (&FilterSource, &String)| json!({ "name": source.output, "expression": explained });
+        let filters = self.sources.iter().zip(&self.explained);
+        let filters = filters.map(|(source, expression)| FilterStatus { name: &source.output, expression });
         let program = |(link_type, program): &(LinkType, Program)| {
-            let (code, tables) = program.size();
-            json!({
-                "link_type": link_type.to_string(), "code_bytes": code, "table_bytes": tables,
-                "fallback_reason": program.fallback(),
-            })
+            let (code_bytes, table_bytes) = program.size();
+            let fallback_reason = program.fallback().map(str::to_owned);
+            ProgramStatus { link_type: link_type.to_string(), code_bytes, table_bytes, fallback_reason }
         };
-        json!({
-            "filters": self.sources.iter().zip(&self.explained).map(filter).collect::<Vec<_>>(),
-            "programs": self.compiled.programs().iter().map(program).collect::<Vec<_>>(),
+        json!(FiltersStatus {
+            filters: filters.collect(),
+            programs: self.compiled.programs().iter().map(program).collect(),
         })
     }
 

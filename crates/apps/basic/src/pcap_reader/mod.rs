@@ -12,7 +12,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError, TrafficRate};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError, TrafficRate};
 use bellows_engine::{App, AppError, Counters, Io, PROGRESS, PROGRESS_TOTAL, Port, Ports, Status, counters};
 use bellows_packet::{LARGE_DATA_ROOM, pool};
 use bellows_sys::FileError;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use self::file::CaptureFile;
 use self::pace::ReplayPace;
 use self::pipe::CapturePipe;
-use crate::pcap_filter::{Choices, FilterSource, Programs, ScopeChoice};
+use crate::pcap_filter::{Choices, FilterSource, FiltersStatus, Programs, ScopeChoice};
 
 pub use self::pipe::reserve_stdin;
 
@@ -335,6 +335,7 @@ fn exceeds_buffers(length: usize) -> bool {
 
 impl Configure for PcapReader {
     const NAME: &'static str = "pcap-reader";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<FiltersStatus<'static>>());
     type Config = Config;
 
     fn bench(files: &BenchFiles) -> BenchSetup {

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellows_common::lanes::Lanes;
-use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Duration, SettingError};
+use bellows_config::{
+    BenchFiles, BenchRow, BenchSetup, ByName, Configure, Context, Duration, OutputSchema, SettingError,
+};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_toeplitz::{DEFAULT_KEY, MIN_KEY};
 use schemars::JsonSchema;
@@ -92,15 +94,6 @@ pub enum Hash {
     Fast,
     /// The hash of network interfaces: addresses and ports only.
     Toeplitz,
-}
-
-impl Hash {
-    fn name(self) -> &'static str {
-        match self {
-            Hash::Fast => "fast",
-            Hash::Toeplitz => "toeplitz",
-        }
-    }
 }
 
 impl Default for Config {
@@ -365,6 +358,24 @@ fn weights(outputs: &[(String, u32)]) -> Vec<u32> {
     outputs.iter().map(|&(_, weight)| weight).collect()
 }
 
+/// The status of a distributor.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `rss`")]
+struct RssStatus {
+    /// The hash function.
+    hash: Hash,
+    /// Whether both directions of a flow have the same hash, and so one output.
+    symmetric: bool,
+    /// Whether packets inside tunnels are hashed in place of their outer headers.
+    inner: bool,
+    /// Entries of the table that gives each hash an output.
+    table_size: usize,
+    /// The number of entries by output.
+    entries: ByName<u64>,
+    /// Entries whose packets are held, because they are on the way to another output.
+    entries_moving: usize,
+}
+
 /// The state for other threads.
 #[derive(Default)]
 struct Summary(Mutex<Arc<Value>>);
@@ -373,15 +384,13 @@ impl Summary {
     fn publish(&self, config: &Config, state: &RssState) {
         let mut entries = vec![0; state.outputs.len()];
         state.owners.iter().for_each(|&owner| entries[usize::from(owner)] += 1);
-        let outputs: serde_json::Map<String, Value> =
-            state.outputs.iter().zip(entries).map(|((name, _), entries)| (name.clone(), json!(entries))).collect();
-        let value = json!({
-            "hash": config.hash.name(),
-            "symmetric": config.symmetric,
-            "inner": config.inner,
-            "table_size": state.owners.len(),
-            "entries": outputs,
-            "entries_moving": state.transit.moving(),
+        let value = json!(RssStatus {
+            hash: config.hash,
+            symmetric: config.symmetric,
+            inner: config.inner,
+            table_size: state.owners.len(),
+            entries: state.outputs.iter().zip(entries).map(|((name, _), entries)| (name.as_str(), entries)).collect(),
+            entries_moving: state.transit.moving(),
         });
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
     }
@@ -405,6 +414,7 @@ fn parse_key(text: &str) -> Option<Vec<u8>> {
 
 impl Configure for Rss {
     const NAME: &'static str = "rss";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<RssStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -54,9 +54,6 @@ pub(super) enum Protocol {
     Other = 3,
 }
 
-/// The names of the protocols in the status, by their numbers.
-pub(super) const PROTOCOLS: [&str; 4] = ["tcp", "udp", "icmp", "other"];
-
 /// The parts of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeadState {

@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use bellows_common::capacity;
-use bellows_config::{Context, Duration, SettingError, SharedObject};
+use bellows_config::{Context, Duration, OutputSchema, SettingError, SharedObject};
 use bellows_engine::Status;
 use bellows_wire::connection::Member;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::connections::{Connections, PROTOCOLS, Stage, Timeouts, WAYS, units};
+use self::connections::{Connections, Stage, Timeouts, WAYS, units};
 pub(crate) use self::connections::{Entered, Place};
 
 /// The connections that filters have let through.
@@ -175,25 +175,55 @@ impl Config {
 
 impl Status for StateTable {
     fn status(&self) -> Value {
-        let (mut by_protocol, mut established) = ([0u64; PROTOCOLS.len()], 0u64);
+        let (mut by_protocol, mut established) = ([0u64; 4], 0u64);
         for state in self.connections.states() {
             by_protocol[state.protocol as usize] += 1;
             established += u64::from(state.stage == Stage::Established);
         }
-        let protocols: serde_json::Map<String, Value> =
-            PROTOCOLS.iter().zip(by_protocol).map(|(&name, count)| (name.to_owned(), json!(count))).collect();
-        json!({
-            "connections": by_protocol.iter().sum::<u64>(),
-            "established": established,
-            "capacity": self.config.capacity,
-            "memory": self.connections.memory(),
-            "protocols": protocols,
+        let [tcp, udp, icmp, other] = by_protocol;
+        json!(StateTableStatus {
+            connections: by_protocol.iter().sum(),
+            established,
+            capacity: self.config.capacity,
+            memory: self.connections.memory(),
+            protocols: ConnectionsByProtocol { tcp, udp, icmp, other },
         })
     }
 }
 
+/// The status of a table of connections.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `state-table`")]
+struct StateTableStatus {
+    /// The known connections, of which some may have expired in the last minute.
+    connections: u64,
+    /// How many of them are established.
+    established: u64,
+    /// How many there can be.
+    capacity: usize,
+    /// Its memory in bytes.
+    memory: usize,
+    /// The number of connections of each protocol.
+    protocols: ConnectionsByProtocol,
+}
+
+/// Numbers of connections.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Connections by protocol")]
+struct ConnectionsByProtocol {
+    /// TCP.
+    tcp: u64,
+    /// UDP.
+    udp: u64,
+    /// ICMP.
+    icmp: u64,
+    /// All others.
+    other: u64,
+}
+
 impl SharedObject for StateTable {
     const NAME: &'static str = "state-table";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<StateTableStatus>());
     type Config = Config;
 
     fn configure(config: Config, _: &Context) -> Result<StateTable, SettingError> {

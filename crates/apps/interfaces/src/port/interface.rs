@@ -6,9 +6,11 @@ use std::sync::Arc;
 use bellows_config::SettingError;
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_handover::Bell;
-use bellows_netif::status::{PortStatus, Snapshot};
+use bellows_netif::status::{KernelLink, PortDetails, PortStatus, Snapshot, State};
 use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, Start, Started};
 use bellows_ports::QueueBell;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::app::{PortApp, PortSession, Role};
@@ -418,37 +420,55 @@ struct StatusJson {
 impl Status for StatusJson {
     fn status(&self) -> Value {
         let Snapshot { state, link, details, opened, waits, last_error, queues } = self.status.snapshot();
-        let queues = queues.iter().enumerate().map(|(index, counts)| {
-            let named = QueueCounts::NAMES.iter().map(|(name, ..)| (*name).to_owned());
-            let mut counts: serde_json::Map<String, Value> = named.zip(counts.values().map(Value::from)).collect();
-            counts.insert("index".to_owned(), json!(index));
-            Value::Object(counts)
-        });
-        let mut status = json!({
-            "interface": true,
-            "kind": self.kind,
-            "place": self.place,
-            "state": state.name(),
-            "opened": opened,
-            "waits": waits,
-            "last_error": last_error,
-            "details": details,
-            "queues": queues.collect::<Vec<_>>(),
-        });
-        if let Some(link) = link {
-            status["link"] = json!({
-                "name": link.name,
-                "index": link.index,
-                "mac": link.mac.map(|mac| mac.to_string()),
-                "mtu": link.mtu,
-                "speed": link.speed,
-                "driver": link.driver,
-                "rx_dropped": link.rx_dropped,
-                "tx_dropped": link.tx_dropped,
-                "rx_errors": link.rx_errors,
-                "tx_errors": link.tx_errors,
-            });
-        }
-        status
+        let queue = |(index, counts)| QueueStatus { counts, index };
+        json!(InterfacePortStatus {
+            interface: true,
+            kind: self.kind,
+            place: &self.place,
+            state,
+            opened,
+            waits,
+            last_error,
+            details,
+            queues: queues.into_iter().enumerate().map(queue).collect(),
+            link,
+        })
     }
+}
+
+/// The status of a port.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `af-xdp`, `raw-socket`, `tap` and `unix-socket`")]
+pub struct InterfacePortStatus<'a> {
+    /// True: `show interfaces` lists apps whose status says so.
+    interface: bool,
+    /// The type of the app.
+    kind: &'static str,
+    /// The interface's name, or the socket's path, as configured.
+    place: &'a str,
+    /// The state of the port.
+    state: State,
+    /// Number of times that it was opened.
+    opened: u64,
+    /// A sentence: what it waits for, or why it cannot be opened; null while it is open.
+    waits: Option<String>,
+    /// The last such sentence; null without one.
+    last_error: Option<String>,
+    /// What was agreed with the kernel or the other side, for people; empty before it was opened.
+    details: PortDetails,
+    /// The open queues, in order; empty while there are none.
+    queues: Vec<QueueStatus>,
+    /// The kernel's interface; absent while there is none, and for `unix-socket`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<KernelLink>,
+}
+
+/// What the status says of a queue.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Queue of a port")]
+struct QueueStatus {
+    #[serde(flatten)]
+    counts: QueueCounts,
+    /// Its position among the app's queues; the others count since it was opened.
+    index: usize,
 }

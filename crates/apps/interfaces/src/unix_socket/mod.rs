@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError};
 use bellows_netif::status::PortStatus;
 use bellows_netif::unix::{UnixConfig, UnixMode, UnixQueue, UnixSource};
 use bellows_netif::{Keeper, Start, Started};
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfaceKind, InterfacePort};
+use crate::port::interface::{InterfaceKind, InterfacePort, InterfacePortStatus};
 use crate::virtio::{self, Side};
 
 /// Exchanges Ethernet frames with another process over a Unix socket, with the framing of QEMU: a virtual machine
@@ -158,6 +158,7 @@ impl Config {
 impl Configure for UnixSocket {
     const NAME: &'static str = UnixKind::NAME;
     const INTERFACE: bool = true;
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<InterfacePortStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

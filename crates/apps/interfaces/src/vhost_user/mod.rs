@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell, PeerPolicy};
@@ -22,7 +22,7 @@ use crate::port::app::{PortApp, PortSession, Role};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::port::queues::{MAX_QUEUES, Queues};
-use crate::virtio::{self, Side, VirtioOption};
+use crate::virtio::{self, Side, VirtioOption, VirtioStatus};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
 ///
@@ -131,7 +131,7 @@ const fn receive_slot(pair: usize) -> usize {
 
 /// The rings of a pair of queues.
 #[derive(Default)]
-struct Pair {
+struct RingPair {
     /// Their doorbells, while they run.
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
@@ -144,7 +144,7 @@ pub struct DeviceRole {
     /// Ends the control thread when it is dropped.
     backend: Backend,
     port: vhost::Port,
-    pairs: Vec<Pair>,
+    pairs: Vec<RingPair>,
     session: PortSession,
     /// When the last ring was taken away that receives, if none does now.
     gone_at: Option<u64>,
@@ -183,7 +183,7 @@ impl Role for DeviceRole {
 
     fn start(_app: &str, config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
         let count = config.queues.count();
-        let pairs = (0..count).map(|_| Pair::default()).collect();
+        let pairs = (0..count).map(|_| RingPair::default()).collect();
         let session = PortSession::new(count);
         let socket = config.socket.clone();
         let started = match before {
@@ -397,6 +397,7 @@ fn same(one: &Option<Arc<Doorbell>>, other: &Option<Arc<Doorbell>>) -> bool {
 impl Configure for VhostUser {
     const NAME: &'static str = "vhost-user";
     const INTERFACE: bool = true;
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<VirtioStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -8,7 +8,7 @@ use bellows_virtio::ring::{Counters, Direction};
 use bellows_virtio::vhost::{BackendStatus, DeviceSide, QueueState, QueueStatus};
 use serde_json::{Value, json};
 
-use crate::virtio::common_status;
+use crate::virtio::{NotificationStatus, PeerMemory, RingCounts, RingStatus, VirtioStatus};
 
 /// The back end's state, as JSON.
 pub(super) struct StatusJson(pub(super) Arc<BackendStatus>);
@@ -16,29 +16,26 @@ pub(super) struct StatusJson(pub(super) Arc<BackendStatus>);
 impl Status for StatusJson {
     fn status(&self) -> Value {
         let snapshot = self.0.snapshot();
-        let DeviceSide { connected, offered, features, protocol, regions, logging, queues } = &snapshot.side;
-        let mut status = common_status("vhost-user", self.0.socket(), self.0.mode(), *connected, &snapshot);
-        let (means, slow, since) = self.0.notifications();
+        let (means, slow_queues, since) = self.0.notifications();
         let names = |features: Features| features.names().collect::<Vec<_>>();
-        status["offered"] = json!(names(*offered));
-        status["features"] = json!(features.map(names));
-        status["protocol_features"] = json!(protocol.names().collect::<Vec<_>>());
-        status["memory"] = json!({
-            "regions": regions.len(),
-            "bytes": regions.iter().map(|(_, length)| length).sum::<u64>(),
-        });
-        status["logging"] = json!(logging);
-        status["notifications"] = json!({
-            "by": means.name(), "slow_queues": slow, "slow_seconds": since.map(|since| since.as_secs()),
-        });
         // As the driver numbers them, of all pairs of the device.
         let number = |index: usize| 2 * usize::from(self.0.pairs()[index / 2]) + index % 2;
-        status["rings"] = queues.iter().enumerate().map(|(index, queue)| ring(number(index), queue)).collect();
-        status
+        let DeviceSide { connected, offered, features, protocol, regions, logging, queues } = snapshot.side.clone();
+        let bytes = regions.iter().map(|(_, length)| length).sum();
+        let slow_seconds = since.map(|since| since.as_secs());
+        let mut status = VirtioStatus::of("vhost-user", self.0.socket(), self.0.mode(), connected, snapshot);
+        status.offered = Some(names(offered));
+        status.features = Some(features.map(names));
+        status.protocol_features = Some(protocol.names().collect());
+        status.memory = Some(PeerMemory { regions: regions.len(), bytes });
+        status.logging = Some(logging);
+        status.notifications = Some(NotificationStatus { by: means.name(), slow_queues, slow_seconds });
+        status.rings = queues.iter().enumerate().map(|(index, queue)| ring(number(index), queue)).collect();
+        json!(status)
     }
 }
 
-fn ring(index: usize, queue: &QueueStatus) -> Value {
+fn ring(index: usize, queue: &QueueStatus) -> RingStatus {
     let (state, error) = match &queue.state {
         QueueState::Stopped => ("stopped", None),
         QueueState::Disabled => ("disabled", None),
@@ -46,24 +43,21 @@ fn ring(index: usize, queue: &QueueStatus) -> Value {
         QueueState::Failed(error) => ("failed", Some(error)),
     };
     let Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer } = queue.counters;
-    json!({
-        "index": index,
-        "direction": Direction::of_queue(index).name(),
-        "state": state,
-        "error": error,
-        "size": queue.size,
-        "instance": queue.instance,
-        "counters": {
-            "packets": packets,
-            "bytes": bytes,
-            "chains": chains,
-            "kicks": calls,
-            "errors": {
-                "empty": empty,
-                "too_long": too_long,
-                "bad_header": bad_header,
-                "no_large_buffer": no_large_buffer,
-            },
+    let errors =
+        [("empty", empty), ("too_long", too_long), ("bad_header", bad_header), ("no_large_buffer", no_large_buffer)];
+    RingStatus {
+        index,
+        direction: Direction::of_queue(index).name(),
+        state,
+        error: Some(error.map(ToString::to_string)),
+        size: queue.size,
+        instance: Some(queue.instance.to_string()),
+        counters: RingCounts {
+            packets,
+            bytes,
+            chains: Some(chains),
+            kicks: calls,
+            errors: errors.into_iter().collect(),
         },
-    })
+    }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
@@ -21,7 +21,7 @@ use crate::port;
 use crate::port::app::{PortApp, PortSession, Role};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
-use crate::virtio::{self, Side, VirtioOption};
+use crate::virtio::{self, Side, VirtioOption, VirtioStatus};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket.
 ///
@@ -349,6 +349,7 @@ fn strange(queues: &[QueuePair]) -> QueueCounters {
 impl Configure for VirtioUser {
     const NAME: &'static str = "virtio-user";
     const INTERFACE: bool = true;
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<VirtioStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -8,7 +8,7 @@ use bellows_virtio::ring::Direction;
 use bellows_virtio::vhost::{DriverSide, FrontendStatus, Negotiated};
 use serde_json::{Value, json};
 
-use crate::virtio::common_status;
+use crate::virtio::{RingCounts, RingStatus, VirtioStatus};
 
 /// What the queues have counted, as of the last tick: of each pair, receive and transmit.
 #[derive(Default)]
@@ -39,31 +39,28 @@ impl Status for StatusJson {
         let snapshot = self.frontend.snapshot();
         let DriverSide { negotiated } = snapshot.side;
         let (socket, mode) = (self.frontend.socket(), self.frontend.mode());
-        let mut status = common_status("virtio-user", socket, mode, negotiated.is_some(), &snapshot);
-        status["rings"] = json!([]);
+        let mut status = VirtioStatus::of("virtio-user", socket, mode, negotiated.is_some(), snapshot);
         if let Some(Negotiated { features, pairs, ring_size, mac }) = negotiated {
-            status["features"] = json!(features.names().collect::<Vec<_>>());
-            status["mac"] = json!(mac.map(|mac| bellows_wire::MacAddr(mac).to_string()));
+            status.features = Some(Some(features.names().collect()));
+            status.mac = Some(mac.map(|mac| bellows_wire::MacAddr(mac).to_string()));
             let counters = self.totals.get().into_iter().flatten().chain(std::iter::repeat(QueueCounters::default()));
             let rings = counters.take(2 * usize::from(pairs)).enumerate();
-            status["rings"] = rings.map(|(index, counters)| ring(index, ring_size, counters)).collect();
+            status.rings = rings.map(|(index, counters)| ring(index, ring_size, counters)).collect();
         }
-        status
+        json!(status)
     }
 }
 
-fn ring(index: usize, size: u16, counters: QueueCounters) -> Value {
+fn ring(index: usize, size: u16, counters: QueueCounters) -> RingStatus {
     let QueueCounters { packets, bytes, kicks, empty, too_long, bad_header, no_buffer } = counters;
-    json!({
-        "index": index,
-        "direction": Direction::of_queue(index).name(),
-        "state": "running",
-        "size": size,
-        "counters": {
-            "packets": packets,
-            "bytes": bytes,
-            "kicks": kicks,
-            "errors": { "empty": empty, "too_long": too_long, "bad_header": bad_header, "no_buffer": no_buffer },
-        },
-    })
+    let errors = [("empty", empty), ("too_long", too_long), ("bad_header", bad_header), ("no_buffer", no_buffer)];
+    RingStatus {
+        index,
+        direction: Direction::of_queue(index).name(),
+        state: "running",
+        error: None,
+        size,
+        instance: None,
+        counters: RingCounts { packets, bytes, chains: None, kicks, errors: errors.into_iter().collect() },
+    }
 }

@@ -7,7 +7,8 @@ use bellows_config::Context;
 use bellows_filter::access::{AccessList, Expressed, Unknown};
 use bellows_filter::program::ProgramOptions as Code;
 use bellows_packet::{CAPACITY, Packet};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::access_rules::{Rule, RuleAction};
 
@@ -36,14 +37,34 @@ pub(super) struct RuleCounts {
 
 impl RuleCounts {
     /// The rules and their counters.
-    pub(super) fn value(&self) -> Value {
+    pub(super) fn status(&self) -> ListStatus {
         let rule = |counted: &Counted| {
-            let Counted { action, expression, .. } = counted;
+            let Counted { action, expression, packets } = counted;
             let text = format!("{} {expression}", action.name());
-            json!({ "rule": text.trim(), "packets": counted.packets.load(Ordering::Relaxed) })
+            RuleStatus { rule: text.trim().to_owned(), packets: packets.load(Ordering::Relaxed) }
         };
-        json!({ "name": self.name, "rules": self.rules.iter().map(rule).collect::<Vec<_>>() })
+        ListStatus { name: self.name.clone(), rules: self.rules.iter().map(rule).collect() }
     }
+}
+
+/// What the status says of a list.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Access list")]
+pub(super) struct ListStatus {
+    /// The interface; empty for `rules`.
+    name: String,
+    /// The rules, in their order, and a last one, `deny`, for packets that match no other.
+    rules: Vec<RuleStatus>,
+}
+
+/// What the status says of a rule.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Access rule")]
+struct RuleStatus {
+    /// Its text.
+    rule: String,
+    /// The number of packets that it was the first to match.
+    packets: u64,
 }
 
 /// A list of rules. Packets that match none are denied, and so are those that it cannot decide about.

@@ -11,7 +11,7 @@ mod tests;
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, Verdict};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_filter::access::{Site, Unknown};
 use bellows_packet::{CAPACITY, Packet};
@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::list::{Fate, List, RuleCounts};
+use self::list::{Fate, List, ListStatus, RuleCounts};
 use crate::access_rules::{self, Rule, RuleAction};
 use crate::forwarding::{UNUSUAL, USUAL};
 use crate::vrf::RoutingDomain;
@@ -111,8 +111,16 @@ struct Shown(Vec<Arc<RuleCounts>>);
 
 impl Status for Shown {
     fn status(&self) -> Value {
-        json!({ "lists": self.0.iter().map(|counts| counts.value()).collect::<Vec<_>>() })
+        json!(AccessListStatus { lists: self.0.iter().map(|counts| counts.status()).collect() })
     }
+}
+
+/// The status of an access list.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `access-list`")]
+struct AccessListStatus {
+    /// The lists of rules.
+    lists: Vec<ListStatus>,
 }
 
 counters! { AccessList;
@@ -262,6 +270,7 @@ fn compile(key: &'static str, name: &str, rules: &[Rule], context: &Context) -> 
 
 impl Configure for AccessList {
     const NAME: &'static str = "access-list";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<AccessListStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

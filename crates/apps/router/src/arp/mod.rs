@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Refused};
 use bellows_common::limit::{Hearing, MessageSender};
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, Resource, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, OutputSchema, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_netif::arp_guard;
 use bellows_packet::Packet;
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use self::strangers::LinkStrangers;
 use crate::forwarding::conflicts::{Claim, Conflicts};
-use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, limits};
+use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, ResolverStatus, limits};
 use crate::vrf::{HOST, RoutingDomain};
 
 /// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers
@@ -532,6 +532,7 @@ fn is_many(interface: &Interface, address: Ipv4Addr) -> bool {
 
 impl Configure for Arp {
     const NAME: &'static str = "arp";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<ResolverStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -12,7 +12,7 @@ use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{Interface, Tag};
 
 use super::Arp;
-use crate::forwarding::header::{load_u32, load_u64};
+use crate::forwarding::{load_u32, load_u64};
 
 /// Bytes of an Ethernet header and an ARP packet.
 const LENGTH: usize = ETHERNET + 28;

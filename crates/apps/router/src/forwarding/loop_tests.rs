@@ -7,9 +7,8 @@ use bellows_vrf::adjacency::{Adjacency, AdjacencyKind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
 use proptest::prelude::*;
 
-use super::columns::Columns;
-use super::family::{Family, V4, V6};
-use super::{BATCH, FEW, UNUSUAL, USUAL, check4, check6, rewrite};
+use super::{BATCH, Columns, FEW, Family, UNUSUAL, USUAL, V4, V6};
+use crate::{ip4_input, ip6_input, rewrite};
 
 /// A frame: mostly a right one of a version, with changes in a few bytes, cut somewhere.
 fn frame(version: u8) -> impl Strategy<Value = Vec<u8>> {
@@ -204,7 +203,7 @@ proptest! {
         let packets = packets(&frames, &vec![Tag(0); frames.len()]);
         for simd in Simd::available() {
             for verifies in [false, true] {
-                let check = if verifies { check4::check::<true> } else { check4::check::<false> };
+                let check = if verifies { ip4_input::check::<true> } else { ip4_input::check::<false> };
                 let (mut columns, mut numbers) = (Columns::new(), vec![9; frames.len()]);
                 let is_longer = check(simd, &mut columns, &packets, ahead, &mut numbers);
                 let has_trailer = |(frame, &number): (&Vec<u8>, &u16)| {
@@ -222,7 +221,7 @@ proptest! {
         let packets = packets(&frames, &vec![Tag(0); frames.len()]);
         for simd in Simd::available() {
             let (mut columns, mut numbers) = (Columns::new(), vec![9; frames.len()]);
-            let is_longer = check6::check(simd, &mut columns, &packets, ahead, &mut numbers);
+            let is_longer = ip6_input::check(simd, &mut columns, &packets, ahead, &mut numbers);
             let has_trailer = |(frame, &number): (&Vec<u8>, &u16)| {
                 number == USUAL && end_of_ip(frame).is_some_and(|end| end < frame.len())
             };

@@ -73,7 +73,7 @@ fn routes() -> Vec<RouteSpec> {
     .to_vec()
 }
 
-pub(super) fn vrf() -> Vrf {
+pub(crate) fn vrf() -> Vrf {
     let vrf = Vrf::new(interfaces(), 100, 1).unwrap();
     let mut changes = vrf.lock();
     routes().iter().for_each(|route| changes.add(route, IfExists::Refuse).unwrap());

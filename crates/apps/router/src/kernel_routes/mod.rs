@@ -18,14 +18,14 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, SettingError, SystemAccess};
 use bellows_engine::{App, AppError, Status};
 use bellows_netif::route::{protocol_name, table_name, table_number};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::follower::{Followed, Follower};
-use self::shown::Shown;
+use self::shown::{KernelRoutesStatus, Shown};
 use crate::vrf::RoutingDomain;
 
 /// Follows a table of Linux' routes: a routing domain has the same ones, and each change takes effect there, too, also
@@ -145,6 +145,8 @@ impl KernelRoutes {
 
 impl Configure for KernelRoutes {
     const NAME: &'static str = "kernel-routes";
+    const SYSTEM: SystemAccess = SystemAccess { families: &["AF_NETLINK"], ..SystemAccess::NONE };
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<KernelRoutesStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

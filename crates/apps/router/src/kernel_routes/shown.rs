@@ -2,10 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use bellows_config::ByName;
 use bellows_engine::Status;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::set::{RouteSet, Standing};
+use crate::vrf::NumbersByFamily;
 
 /// The status of a follower.
 pub(super) struct Shown {
@@ -75,24 +79,40 @@ impl Status for Shown {
     fn status(&self) -> Value {
         let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reasons = Standing::REASONS.iter().zip(numbers.ignored).filter(|(_, count)| *count > 0);
-        let mut ignored: Map<String, Value> =
-            reasons.map(|((_, name), count)| ((*name).to_owned(), count.into())).collect();
-        if numbers.beyond_limit > 0 {
-            ignored.insert("limit".to_owned(), numbers.beyond_limit.into());
-        }
-        if numbers.refused_neighbours > 0 {
-            ignored.insert("neighbours".to_owned(), numbers.refused_neighbours.into());
-        }
+        let reasons = reasons.map(|((_, name), count)| (*name, count as u64));
+        let others = [("limit", numbers.beyond_limit), ("neighbours", numbers.refused_neighbours as u64)];
         let [ipv4, ipv6] = numbers.followed;
-        json!({
-            "table": self.table,
-            "followed": { "ipv4": ipv4, "ipv6": ipv6 },
-            "ignored": ignored,
-            "neighbours": numbers.neighbours,
-            "readings": numbers.readings,
-            "inconsistent_readings": numbers.inconsistent,
-            "losses": numbers.losses,
-            "error": numbers.error,
+        json!(KernelRoutesStatus {
+            table: &self.table,
+            followed: NumbersByFamily { ipv4, ipv6 },
+            ignored: reasons.chain(others.into_iter().filter(|(_, count)| *count > 0)).collect(),
+            neighbours: numbers.neighbours,
+            readings: numbers.readings,
+            inconsistent_readings: numbers.inconsistent,
+            losses: numbers.losses,
+            error: numbers.error,
         })
     }
+}
+
+/// The status of a follower of the kernel's routes.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `kernel-routes`")]
+pub(super) struct KernelRoutesStatus<'a> {
+    /// The table's name, or its number if it has none.
+    table: &'a str,
+    /// The numbers of prefixes and metrics whose routes are followed.
+    followed: NumbersByFamily,
+    /// The numbers of those that are not followed, by [reason](router-host.md#routes-of-the-kernel).
+    ignored: ByName<u64>,
+    /// The number of neighbours that the kernel's administrator has set.
+    neighbours: usize,
+    /// How often the table was read.
+    readings: u64,
+    /// How often it changed meanwhile.
+    inconsistent_readings: u64,
+    /// How often the kernel dropped changes because there were too many.
+    losses: u64,
+    /// A sentence: what does not work; null if all does.
+    error: Option<String>,
 }

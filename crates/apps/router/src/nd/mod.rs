@@ -31,7 +31,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::lanes::{Lanes, Refused};
 use bellows_common::limit::Hearing;
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, OutputSchema, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_sys::clock;
@@ -46,7 +46,7 @@ use self::duplicates::Probes;
 use self::groups::MulticastGroups;
 use self::others::Told;
 use crate::forwarding::conflicts::Conflicts;
-use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, is_ipv4, limits};
+use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, ResolverStatus, is_ipv4, limits};
 use crate::ipv6_link::AddressState;
 use crate::vrf::{ERROR4, RoutingDomain};
 
@@ -460,6 +460,7 @@ fn is_on_link(interface: &Interface, address: Ipv6Addr) -> bool {
 
 impl Configure for Nd {
     const NAME: &'static str = "nd";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<ResolverStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

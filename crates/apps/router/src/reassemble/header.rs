@@ -11,7 +11,7 @@ use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::{self, Ipv6Packet};
 use bellows_wire::{EtherType, IpProtocol};
 
-use crate::forwarding::sort::{TYPE_IP4, TYPE_IP6, loaded};
+use crate::forwarding::{TYPE_IP4, TYPE_IP6, loaded};
 
 /// The longest IP packet: of IPv4 with its header, of IPv6 without.
 pub(super) const MAX_LENGTH: u32 = 65_535;

@@ -17,7 +17,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_common::full_table::FullTable;
-use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Bytes, Configure, Context, Duration, SettingError};
+use bellows_config::{
+    BenchFiles, BenchRow, BenchSetup, BenchStep, Bytes, Configure, Context, Duration, OutputSchema, SettingError,
+};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Output, Port, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Drain, Packet};
 use bellows_vrf::{IcmpError, Reason, Tag};
@@ -376,18 +378,35 @@ fn reason(why: Why) -> DropReason<Reassemble> {
 
 impl Status for Occupancy {
     fn status(&self) -> Value {
-        json!({
-            "datagrams": self.datagrams.load(Relaxed),
-            "capacity": self.capacity.load(Relaxed),
-            "fragments": self.fragments.load(Relaxed),
-            "bytes": self.bytes.load(Relaxed),
-            "memory": self.memory.load(Relaxed),
+        json!(ReassembleStatus {
+            datagrams: self.datagrams.load(Relaxed),
+            capacity: self.capacity.load(Relaxed),
+            fragments: self.fragments.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            memory: self.memory.load(Relaxed),
         })
     }
 }
 
+/// The status of a reassembler.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `reassemble`")]
+struct ReassembleStatus {
+    /// Datagrams of which some fragments are there.
+    datagrams: usize,
+    /// How many there can be.
+    capacity: usize,
+    /// Their fragments that wait for others.
+    fragments: usize,
+    /// Bytes of these.
+    bytes: usize,
+    /// The memory that they may take, in bytes.
+    memory: usize,
+}
+
 impl Configure for Reassemble {
     const NAME: &'static str = "reassemble";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<ReassembleStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -5,8 +5,6 @@ use bellows_wire::MacAddr;
 
 use super::*;
 
-use crate::forwarding::family::{V4, V6};
-
 const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
 
 /// Interfaces `a` and `b`, with routes through known neighbours of `a`.

@@ -9,12 +9,15 @@ pub mod requests;
 mod shown_route;
 
 use std::collections::HashSet;
+use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use bellows_config::{Context, SettingError, SharedObject, Succession};
+use bellows_config::{ByName, Context, OutputSchema, SettingError, SharedObject, Succession};
 use bellows_engine::{Conversation, Status};
 use bellows_vrf::neighbours::NeighbourKey;
 use bellows_vrf::{Forgotten, Interface, Origin, Vrf};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::config::KERNEL;
@@ -179,6 +182,7 @@ impl RoutingDomain {
 
 impl SharedObject for RoutingDomain {
     const NAME: &'static str = "vrf";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<RoutingDomainStatus>());
     type Config = Config;
 
     fn configure(config: Config, context: &Context) -> Result<RoutingDomain, SettingError> {
@@ -261,44 +265,83 @@ impl SharedObject for RoutingDomain {
     }
 }
 
+/// The status of a routing domain.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `vrf`")]
+struct RoutingDomainStatus {
+    /// Its interfaces.
+    interfaces: ByName<InterfaceStatus>,
+    /// IPv6 addresses that other stations have, too.
+    duplicate_addresses: Vec<DuplicateAddress>,
+    /// The number of routes.
+    routes: NumbersByFamily,
+    /// The memory of the compiled tables in bytes.
+    memory: usize,
+    /// Adjacencies in use: next hops, each with its Ethernet header.
+    adjacencies: usize,
+    /// How many there can be.
+    capacity: usize,
+}
+
+/// What the status says of an interface.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Interface of a routing domain")]
+struct InterfaceStatus {
+    /// Its port.
+    port: String,
+    /// Its VLANs, the outermost first.
+    vlans: Vec<u16>,
+    /// Its Ethernet address.
+    mac: String,
+    /// Its MTU.
+    mtu: u16,
+    /// Its IP addresses, with the lengths of their prefixes.
+    addresses: Vec<String>,
+}
+
+/// An address that another station has.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Duplicate address")]
+struct DuplicateAddress {
+    /// The interface; null if a reload has removed it.
+    interface: Option<String>,
+    /// The address.
+    address: String,
+}
+
+/// A number for each family.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Numbers by family")]
+pub(crate) struct NumbersByFamily {
+    /// Of IPv4.
+    pub(crate) ipv4: usize,
+    /// Of IPv6.
+    pub(crate) ipv6: usize,
+}
+
 impl Status for RoutingDomain {
     fn status(&self) -> Value {
         let changes = self.vrf.lock();
-        let interfaces: serde_json::Map<String, Value> = self
-            .vrf
-            .interfaces()
-            .iter()
-            .map(|interface| {
-                let addresses: Vec<String> =
-                    interface.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
-                let tags: Vec<u16> = interface.tags.iter().map(|tag| tag.id).collect();
-                let value = json!({
-                    "port": interface.port,
-                    "vlans": tags,
-                    "mac": interface.mac.to_string(),
-                    "mtu": interface.mtu,
-                    "addresses": addresses,
-                });
-                (interface.name.clone(), value)
-            })
-            .collect();
+        let interface = |interface: &Interface| InterfaceStatus {
+            port: interface.port.clone(),
+            vlans: interface.tags.iter().map(|tag| tag.id).collect(),
+            mac: interface.mac.to_string(),
+            mtu: interface.mtu,
+            addresses: interface.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect(),
+        };
         let (v4, v6) = changes.sizes();
-        let duplicates: Vec<Value> = self
-            .addresses
-            .all(AddressState::Duplicate)
-            .into_iter()
-            .map(|(number, address)| {
-                let name = self.vrf.interface(number).map(|interface| interface.name.as_str());
-                json!({ "interface": name, "address": address.to_string() })
-            })
-            .collect();
-        json!({
-            "interfaces": interfaces,
-            "duplicate_addresses": duplicates,
-            "routes": { "ipv4": v4.routes, "ipv6": v6.routes },
-            "memory": v4.bytes + v6.bytes,
-            "adjacencies": self.vrf.adjacencies().used(),
-            "capacity": self.vrf.adjacencies().capacity(),
+        let duplicates = self.addresses.all(AddressState::Duplicate).into_iter();
+        let duplicate = |(number, address): (u16, Ipv6Addr)| DuplicateAddress {
+            interface: self.vrf.interface(number).map(|interface| interface.name.clone()),
+            address: address.to_string(),
+        };
+        json!(RoutingDomainStatus {
+            interfaces: self.vrf.interfaces().iter().map(|it| (it.name.as_str(), interface(it))).collect(),
+            duplicate_addresses: duplicates.map(duplicate).collect(),
+            routes: NumbersByFamily { ipv4: v4.routes, ipv6: v6.routes },
+            memory: v4.bytes + v6.bytes,
+            adjacencies: self.vrf.adjacencies().used(),
+            capacity: self.vrf.adjacencies().capacity(),
         })
     }
 

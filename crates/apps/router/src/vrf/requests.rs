@@ -2,8 +2,10 @@
 
 use bellows_netif::route::protocol_number;
 use bellows_vrf::command::Verb;
+use bellows_vrf::neighbours::NeighbourState;
 pub use bellows_vrf::route::in_place_of;
 use bellows_vrf::{Match, Origin};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of lines of a request.
@@ -201,6 +203,38 @@ pub struct NeighbourPage {
     pub select: NeighbourSelection,
     /// Whether this is the next page of the list that the client has begun, as the neighbours were then.
     pub goes_on: bool,
+}
+
+/// The state of a neighbour, as reports name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum ReportedNeighbourState {
+    /// It was asked, and has not answered yet.
+    Incomplete,
+    /// It has answered.
+    Reachable,
+    /// Its Ethernet address is known, but not whether it receives what is sent there: it is asked soon.
+    Delay,
+    /// It is asked again.
+    Probe,
+    /// A next hop of a route with several ways that does not answer.
+    Failed,
+    /// Somebody has entered it.
+    Permanent,
+}
+
+impl From<NeighbourState> for ReportedNeighbourState {
+    fn from(state: NeighbourState) -> ReportedNeighbourState {
+        match state {
+            NeighbourState::Incomplete => ReportedNeighbourState::Incomplete,
+            NeighbourState::Reachable => ReportedNeighbourState::Reachable,
+            NeighbourState::Delay => ReportedNeighbourState::Delay,
+            NeighbourState::Probe => ReportedNeighbourState::Probe,
+            NeighbourState::Failed => ReportedNeighbourState::Failed,
+            NeighbourState::Permanent => ReportedNeighbourState::Permanent,
+        }
+    }
 }
 
 /// A line that is not right.

@@ -15,7 +15,7 @@ mod vlans;
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, UNUSUAL};
-use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError, SharedObject};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, OutputSchema, SettingError, SharedObject};
 use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status, counters};
 use bellows_packet::Packet;
 
@@ -26,7 +26,7 @@ use self::decide::{
 };
 use self::storm::{Flood, Storm, is_reserved};
 use self::vlans::{Leaves, Membership, retag};
-use crate::mac_table::{self, BridgePort, Key, MacTable, PortLimit};
+use crate::mac_table::{self, BridgePort, Key, MacTable, MacTableStatus, PortLimit};
 
 /// What is known of an input.
 struct InputOrigin {
@@ -312,6 +312,7 @@ impl Flooding<'_> {
 
 impl Configure for Bridge {
     const NAME: &'static str = "bridge";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<MacTableStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

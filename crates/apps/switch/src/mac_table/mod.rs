@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_common::capacity;
 use bellows_common::full_table::FullTable;
-use bellows_config::{Context, Duration, SettingError, SharedObject, Succession};
+use bellows_config::{ByName, Context, Duration, OutputSchema, SettingError, SharedObject, Succession};
 use bellows_engine::{App, Conversation, Io, Status};
 use bellows_events::StationMoving;
 use bellows_shared::Published;
@@ -39,8 +39,8 @@ use tracing::warn;
 use self::entry::{AGES, Entry, MAX_MOVES};
 pub(crate) use self::entry::{Hashed, Key, PortNumber};
 use self::moves::{Move, MoveLimit};
-use self::ports::PortList;
 pub(crate) use self::ports::{BridgePort, PortLimit};
+use self::ports::{LimitedFrames, PortList};
 use self::slots::{Change, Slots};
 use self::upkeep::{STEPS, Upkeep, Work};
 
@@ -477,6 +477,27 @@ fn shown(key: Key) -> String {
     }
 }
 
+/// The status of a table of MAC addresses.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `mac-table`, and of `bridge` with a table of its own")]
+pub(crate) struct MacTableStatus {
+    /// The known addresses.
+    addresses: usize,
+    /// How many of them are in the network file.
+    #[serde(rename = "static")]
+    fixed: u64,
+    /// How many of them stay at their port for a time, because they have moved too often.
+    held: u64,
+    /// How many there can be.
+    capacity: usize,
+    /// Its memory in bytes.
+    memory: usize,
+    /// The number of addresses by port.
+    ports: ByName<u32>,
+    /// By port, the parts of the bridges' counters of these names that are about frames from the port.
+    limited: ByName<LimitedFrames>,
+}
+
 impl Status for MacTable {
     fn status(&self) -> Value {
         let slots = self.current();
@@ -485,16 +506,14 @@ impl Status for MacTable {
             held += u64::from(entry.is_held);
             fixed += u64::from(entry.is_static);
         }
-        let ports: serde_json::Map<String, Value> =
-            (0..).zip(self.ports.names()).map(|(port, name)| (name, json!(slots.at_port(port)))).collect();
-        json!({
-            "addresses": slots.used(),
-            "static": fixed,
-            "held": held,
-            "capacity": self.capacity.load(Relaxed),
-            "memory": slots.memory(),
-            "ports": ports,
-            "limited": self.ports.limited(),
+        json!(MacTableStatus {
+            addresses: slots.used(),
+            fixed,
+            held,
+            capacity: self.capacity.load(Relaxed),
+            memory: slots.memory(),
+            ports: (0..).zip(self.ports.names()).map(|(port, name)| (name, slots.at_port(port))).collect(),
+            limited: self.ports.limited(),
         })
     }
 
@@ -505,6 +524,7 @@ impl Status for MacTable {
 
 impl SharedObject for MacTable {
     const NAME: &'static str = "mac-table";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<MacTableStatus>());
     type Config = Config;
 
     fn configure(config: Config, _: &Context) -> Result<MacTable, SettingError> {

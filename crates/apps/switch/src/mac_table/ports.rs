@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use serde_json::Value;
+use bellows_config::ByName;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::entry::{PORTS, PortNumber};
 
@@ -37,14 +39,31 @@ pub(crate) enum PortLimit {
 }
 
 impl PortLimit {
-    /// The names of the bridge's counters, whose parts these are.
-    const NAMES: [&str; 6] =
-        ["table_full", "displaced", "port_full", "storm_broadcast", "storm_multicast", "storm_unknown"];
+    /// The number of limits.
+    const COUNT: usize = PortLimit::StormUnknown as usize + 1;
 }
 
 /// The counts of a port, for as long as the table has the port's name.
 #[derive(Debug, Default)]
-struct Limited([AtomicU64; PortLimit::NAMES.len()]);
+struct Limited([AtomicU64; PortLimit::COUNT]);
+
+/// What a status says of a port: parts of the bridge's counters of these names.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Frames from a port beyond a limit")]
+pub(super) struct LimitedFrames {
+    /// Frames whose source the table had no room for.
+    table_full: u64,
+    /// Addresses of other ports or VLANs that gave way to new ones of this port.
+    displaced: u64,
+    /// Frames whose source is one more than `max_macs`.
+    port_full: u64,
+    /// Broadcast frames above the limit, which were dropped.
+    storm_broadcast: u64,
+    /// The same, multicast.
+    storm_multicast: u64,
+    /// The same, to unknown addresses.
+    storm_unknown: u64,
+}
 
 /// A name with a number.
 struct Named {
@@ -91,12 +110,13 @@ impl PortList {
     }
 
     /// The counts of each port by names.
-    pub(super) fn limited(&self) -> serde_json::Map<String, Value> {
+    pub(super) fn limited(&self) -> ByName<LimitedFrames> {
         let counts = |port: &Named| {
-            let counts = PortLimit::NAMES.into_iter().zip(&port.limited.0);
-            counts.map(|(name, count)| (name.to_owned(), Value::from(count.load(Relaxed)))).collect()
+            let counts = port.limited.0.each_ref().map(|count| count.load(Relaxed));
+            let [table_full, displaced, port_full, storm_broadcast, storm_multicast, storm_unknown] = counts;
+            LimitedFrames { table_full, displaced, port_full, storm_broadcast, storm_multicast, storm_unknown }
         };
-        self.lock().iter().map(|port| (port.name.clone(), Value::Object(counts(port)))).collect()
+        self.lock().iter().map(|port| (port.name.as_str(), counts(port))).collect()
     }
 
     /// The number of ports that bridges have.

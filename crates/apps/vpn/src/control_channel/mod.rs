@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use bellows_common::limit::Limit;
-use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, SettingError};
+use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, OutputSchema, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_events::{HeartbeatTooLong, LinkDown, LinkUp};
 use bellows_packet::Packet;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::message::{MAX_DESCRIPTION, Malformed, Message};
 use self::peer::{Cause, Expected, Peer, State};
-use self::shown::Shown;
+use self::shown::{ChannelStatus, ControlChannelStatus};
 
 /// Passes the frames of a pseudowire while its other end is there and configured alike.
 ///
@@ -131,7 +131,7 @@ pub struct ControlChannel {
     was_told_down: bool,
     /// Whether the log has been told that the peer's heartbeat is too long.
     was_told_of_heartbeat: bool,
-    shown: Arc<Shown>,
+    shown: Arc<ChannelStatus>,
 }
 
 counters! { ControlChannel;
@@ -315,6 +315,7 @@ impl ControlChannel {
 
 impl Configure for ControlChannel {
     const NAME: &'static str = "control-channel";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<ControlChannelStatus>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {
@@ -358,7 +359,7 @@ impl Configure for ControlChannel {
             is_untold: false,
             was_told_down: false,
             was_told_of_heartbeat: false,
-            shown: Arc::new(Shown::new(message, expected)),
+            shown: Arc::new(ChannelStatus::new(message, expected)),
         })
     }
 }

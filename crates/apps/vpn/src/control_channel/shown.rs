@@ -4,13 +4,15 @@ use std::sync::{Mutex, PoisonError};
 
 use bellows_engine::Status;
 use bellows_sys::clock;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::message::Message;
 use super::peer::{Cause, Expected, State};
 
 /// The status of a control channel.
-pub(super) struct Shown {
+pub(super) struct ChannelStatus {
     /// What this end tells the peer.
     own: Message,
     expected: Expected,
@@ -27,11 +29,11 @@ pub(super) struct Seen {
     pub(super) peer: Option<(Message, u64)>,
 }
 
-impl Shown {
+impl ChannelStatus {
     /// The status of a control channel that has heard nothing.
-    pub(super) fn new(own: Message, expected: Expected) -> Shown {
+    pub(super) fn new(own: Message, expected: Expected) -> ChannelStatus {
         let seen = Seen { state: State::Down(Cause::NotHeard), since: clock::now(), peer: None };
-        Shown { own, expected, seen: Mutex::new(seen) }
+        ChannelStatus { own, expected, seen: Mutex::new(seen) }
     }
 
     /// The present state.
@@ -45,28 +47,70 @@ impl Shown {
     }
 }
 
-/// The keys of a message.
-fn fields(message: &Message) -> Value {
-    let Message { heartbeat, mtu, description, vc_id } = message;
-    json!({ "heartbeat_seconds": heartbeat, "mtu": mtu, "description": description, "vc_id": vc_id })
+/// The status of a control channel.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `control-channel`")]
+pub(super) struct ControlChannelStatus {
+    /// Of the pseudowire: `up` or `down`.
+    #[schemars(extend("enum" = ["up", "down"]))]
+    state: &'static str,
+    /// Why it is down; null if it is up.
+    cause: Option<String>,
+    /// For how long it has been in this state.
+    since_seconds: u64,
+    /// What this end tells the peer.
+    local: MessageStatus,
+    /// What the peer said last; null before.
+    peer: Option<PeerStatus>,
 }
 
-impl Status for Shown {
+/// What the status says of a message.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Message of a control channel")]
+struct MessageStatus {
+    /// The time within which the sender sends at least one message.
+    heartbeat_seconds: u16,
+    /// The MTU of its circuit; null if it was left out.
+    mtu: Option<u16>,
+    /// Its interface or pseudowire, in the words of its operator; null if left out.
+    description: Option<String>,
+    /// The number of the pseudowire; null if left out.
+    vc_id: Option<u32>,
+}
+
+impl From<Message> for MessageStatus {
+    fn from(Message { heartbeat, mtu, description, vc_id }: Message) -> MessageStatus {
+        MessageStatus { heartbeat_seconds: heartbeat, mtu, description, vc_id }
+    }
+}
+
+/// What the status says of the peer.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Peer of a control channel", extend("includes" = ["Message of a control channel"]))]
+struct PeerStatus {
+    #[serde(flatten)]
+    message: MessageStatus,
+    /// When the message came.
+    heard_seconds_ago: u64,
+    /// The time without a further message after which it is dead.
+    dead_after_seconds: u64,
+}
+
+impl Status for ChannelStatus {
     fn status(&self) -> Value {
         let Seen { state, since, peer } = self.seen();
         let age = |time: u64| clock::now().saturating_sub(time) / 1_000_000_000;
-        let peer = peer.map(|(message, at)| {
-            let mut peer = fields(&message);
-            peer["heard_seconds_ago"] = json!(age(at));
-            peer["dead_after_seconds"] = json!(self.expected.patience(&message));
-            peer
+        let peer = peer.map(|(message, at)| PeerStatus {
+            heard_seconds_ago: age(at),
+            dead_after_seconds: self.expected.patience(&message),
+            message: message.into(),
         });
-        json!({
-            "state": state.name(),
-            "cause": state.cause().map(|cause| cause.to_string()),
-            "since_seconds": age(since),
-            "local": fields(&self.own),
-            "peer": peer,
+        json!(ControlChannelStatus {
+            state: state.name(),
+            cause: state.cause().map(|cause| cause.to_string()),
+            since_seconds: age(since),
+            local: self.own.clone().into(),
+            peer,
         })
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bellows_esp::{PairId, Spi};
 use bellows_events::{KeyChanged, KeyExpired, KeyRetired, PairAdded, PairRemoved};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::keyring::{Keyring, Running};
@@ -13,14 +14,15 @@ use super::plan::{Spec, Way};
 const MAX_TOLD: usize = 16;
 
 /// What brought a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(super) enum By {
     #[default]
     Start,
-    Command,
     Reload,
-    /// A command of an earlier run, which has saved it.
+    Command,
+    /// A command of an earlier run.
     Saved,
 }
 

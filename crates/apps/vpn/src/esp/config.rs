@@ -171,15 +171,15 @@ pub struct Direction {
 /// How much keys may protect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schemars(inline)]
+#[schemars(title = "Limits of keys")]
 pub struct Limits {
-    /// Packets.
+    /// Packets; absent without this limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Encrypted bytes.
+    /// Encrypted bytes; absent without this limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Seconds since the keys are in use.
+    /// Seconds that the keys are in use; absent without this limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
 }

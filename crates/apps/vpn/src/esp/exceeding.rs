@@ -13,8 +13,8 @@ use super::Esp;
 use super::config::Mode;
 use super::inner::{Inner, Split};
 use super::pair::{ESP, Longest, Pair};
-use super::plan::Way as Direction;
-use crate::path_mtu::{Teller, Way};
+use super::plan::Way;
+use crate::path_mtu::{ExceedingAction, Teller};
 
 /// What such packets take.
 pub(super) struct Exceeding {
@@ -35,10 +35,10 @@ impl Esp {
     /// Sends a packet that is too long for its path, in another way.
     #[cold]
     pub(super) fn seal_exceeding(&mut self, io: &Io<Self>, packet: Packet, place: usize, output: u16) {
-        match self.pairs[place].way(packet.bytes()) {
-            Some(Way::Tell(mtu)) => self.tell(io, packet, place, mtu),
-            Some(Way::FragmentInside(mtu)) => self.fragment_clear(io, packet, mtu, place, output),
-            Some(Way::FragmentOutside) => self.fragment_sealed(io, packet, place, output),
+        match self.pairs[place].action(packet.bytes()) {
+            Some(ExceedingAction::Tell(mtu)) => self.tell(io, packet, place, mtu),
+            Some(ExceedingAction::FragmentInside(mtu)) => self.fragment_clear(io, packet, mtu, place, output),
+            Some(ExceedingAction::FragmentOutside) => self.fragment_sealed(io, packet, place, output),
             None => io.drop(packet, Self::TOO_BIG),
         }
     }
@@ -85,8 +85,7 @@ impl Esp {
     pub(super) fn learn(&mut self, frame: &[u8], now: u64) -> DropReason<Esp> {
         let Some(error) = TooBig::read(frame) else { return Self::OTHER_PROTOCOL };
         let place = self.by_ends.get(&error.addresses).into_iter().flatten().copied().find(|&place| {
-            let spi =
-                self.keyring.running.get(&self.names[place]).map(|it| it.current[Direction::Outbound as usize].spi);
+            let spi = self.keyring.running.get(&self.names[place]).map(|it| it.current[Way::Outbound as usize].spi);
             spi.is_some_and(|spi| self.pairs[place].has_sent(&error, spi))
         });
         let is_true = place.is_some_and(|place| self.pairs[place].path.learn(&error, now));
@@ -109,7 +108,7 @@ fn drop_whole(io: &Io<Esp>, packet: Packet, error: Unfragmented) {
 
 impl Pair {
     /// What becomes of a clear packet that is too long for the path.
-    fn way(&self, frame: &[u8]) -> Option<Way> {
+    fn action(&self, frame: &[u8]) -> Option<ExceedingAction> {
         let inner = Inner::behind_ethernet(frame).ok()?;
         let headers = match self.mode {
             Mode::Tunnel => 0,
@@ -118,11 +117,11 @@ impl Pair {
         // Fragments cannot be sealed in transport mode, so that the sealed packet is fragmented. The source of one that
         // must not be is at this end, and can learn.
         if self.mode == Mode::Transport && (inner.is_v6 || !inner.dont_fragment) {
-            return Some(Way::FragmentOutside);
+            return Some(ExceedingAction::FragmentOutside);
         }
         // Whole words with padding, its length and the next header.
         let sealed = usize::from(self.path.mtu()).checked_sub(headers + self.front() + ICV)? & !3;
-        Some(Way::of(&frame[ETHERNET..], (headers + sealed.checked_sub(2)?) as u16))
+        Some(ExceedingAction::of(&frame[ETHERNET..], (headers + sealed.checked_sub(2)?) as u16))
     }
 
     /// Whether a packet that an error quotes, between the ends of this pair, is one of it with this SPI.

@@ -38,13 +38,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bellows_common::lanes::{Lanes, UNUSUAL};
-use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, OutputSchema, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Vector};
 use bellows_sys::stack;
 use bellows_wire::IpPair;
 
 pub use config::Config;
+pub use requests::PairState;
 pub use secret::Secret;
 
 use changes::{By, Changes};
@@ -54,7 +55,7 @@ use keyring::{Keyring, Plans};
 use pair::{Learned, Pair};
 use plan::{AssociationPlan, Way};
 use register::Claim;
-use requests::EspShared;
+use requests::{EspShared, EspStatus};
 
 use crate::path_mtu::Bounds;
 use crate::tunnel::{Ends, Entries, PortKind, Wires};
@@ -241,6 +242,7 @@ impl Esp {
 
 impl Configure for Esp {
     const NAME: &'static str = "esp";
+    const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<EspStatus<'static>>());
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

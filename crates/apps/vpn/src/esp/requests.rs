@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bellows_engine::{Conversation, RequestError, Status};
 use bellows_esp::{Algorithm, Fingerprint, Implementation, Spi};
 use bellows_events::{AppDegraded, AppRecovered};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -58,53 +59,82 @@ pub(super) struct Replaced {
     pub(super) grace_seconds: u64,
 }
 
+/// The status of an app.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `esp`")]
+pub(super) struct EspStatus<'a> {
+    /// The pairs of associations.
+    pairs: &'a [PairState],
+    /// The instructions that the ciphers use.
+    instructions: &'static str,
+}
+
 /// The state of a pair. It has no keys.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct PairState {
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Pair of associations")]
+pub struct PairState {
+    /// Its name.
     pair: String,
+    /// The address of this end.
     local: String,
+    /// That of the other end.
     remote: String,
+    /// What is encrypted.
     mode: Mode,
+    /// Whether packets are in UDP.
     udp: bool,
-    /// The UDP ports of both ends: that of the other end as its packets have it, which is where packets are sent.
+    /// The UDP port of this end; absent without UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_port: Option<u16>,
+    /// That of the other end, to which packets are sent: the one in the network file, until a packet comes from another;
+    /// absent without UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     remote_port: Option<u16>,
+    /// The association that receives now.
     inbound: DirectionState,
+    /// The one that sends now.
     outbound: DirectionState,
-    /// Associations that receive and were replaced.
+    /// The number of replaced associations that still receive.
     old: usize,
 }
 
 /// The state of one direction.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Association")]
 struct DirectionState {
+    /// Its SPI.
     spi: u32,
+    /// Its cipher, as in the network file.
     algorithm: &'static str,
+    /// Whether sequence numbers have 64 bits.
     esn: bool,
     /// The highest sequence number so far.
     sequence: u64,
+    /// Authentic packets.
     packets: u64,
+    /// Their encrypted bytes.
     bytes: u64,
+    /// The time that its keys are in use.
     seconds: f64,
-    /// What brought the key.
+    /// What has brought the key.
     by: By,
+    /// The limits from which on the keys should be replaced.
     soft: Limits,
+    /// The limits beyond which packets are dropped.
     hard: Limits,
-    /// Packets of the replay window.
+    /// Of `inbound`: the replay window in packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u32>,
-    /// The failures after which higher upper halves of sequence numbers are tried.
+    /// Of `inbound`: the failures after which the upper half of the sequence number is searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     resync_after: Option<u32>,
-    /// How often the upper half of the sequence number was found again.
+    /// Of `inbound`: how often it was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     resyncs: Option<u64>,
-    /// Packets in a row that were not authentic.
+    /// Of `inbound`: how many packets in a row were `bad_icv`, until now.
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<u64>,
-    /// Why nothing that arrives is authentic, probably.
+    /// Of `inbound`, if no packet was authentic so far: why, probably.
     #[serde(skip_serializing_if = "Option::is_none")]
     likely_cause: Option<String>,
 }
@@ -234,8 +264,8 @@ impl EspShared {
 
 impl Status for EspShared {
     fn status(&self) -> Value {
-        let cipher = Implementation::available().first().map(|implementation| implementation.instructions());
-        json!({ "pairs": *lock(&self.published), "instructions": cipher })
+        let instructions = Implementation::available()[0].instructions();
+        json!(EspStatus { pairs: &lock(&self.published), instructions })
     }
 
     fn converse(self: Arc<Self>) -> Option<Box<dyn Conversation>> {

@@ -130,7 +130,7 @@ impl PathMtu {
 
 /// What becomes of an IP packet that is too long for the tunnel that would carry it as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ExceedingAction {
     /// It is dropped, and its sender told this MTU.
     Tell(u16),
     /// It becomes fragments of this MTU, each of which is carried.
@@ -139,10 +139,10 @@ pub(crate) enum Way {
     FragmentOutside,
 }
 
-impl Way {
+impl ExceedingAction {
     /// For a packet with a whole header, if the tunnel has room for `room` bytes, by RFC 2473, section 7, and RFC 4459,
     /// section 3: also over IPv4.
-    pub(crate) fn of(ip: &[u8], room: u16) -> Way {
+    pub(crate) fn of(ip: &[u8], room: u16) -> ExceedingAction {
         let is_v6 = ip.first().is_some_and(|first| first >> 4 == 6);
         let told = room.max(if is_v6 { MIN_V6 } else { MIN_V4 });
         let half = |at: usize| ip.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |it| u16::from_be_bytes(*it));
@@ -150,9 +150,9 @@ impl Way {
         let must_be_whole = is_v6 || half(6) & 0x4000 != 0;
         // Its sender cannot make it shorter.
         match length <= usize::from(told) {
-            true => Way::FragmentOutside,
-            false if must_be_whole => Way::Tell(told),
-            false => Way::FragmentInside(told),
+            true => ExceedingAction::FragmentOutside,
+            false if must_be_whole => ExceedingAction::Tell(told),
+            false => ExceedingAction::FragmentInside(told),
         }
     }
 }

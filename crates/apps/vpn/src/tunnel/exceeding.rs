@@ -7,7 +7,7 @@ use bellows_packet::{Packet, Vector};
 
 use super::session::Payload;
 use super::{Protocol, Tunnel};
-use crate::path_mtu::{Teller, Way};
+use crate::path_mtu::{ExceedingAction, Teller};
 
 /// What such packets take.
 pub(super) struct Exceeding {
@@ -34,18 +34,18 @@ impl<P: Protocol> Tunnel<P> {
     #[cold]
     pub(super) fn send_exceeding(&mut self, io: &Io<Self>, packet: Packet, session: usize, output: u16) {
         let keys = &self.sessions[session];
-        let way = match keys.shape.payload {
-            Payload::Ethernet => Way::FragmentOutside,
+        let action = match keys.shape.payload {
+            Payload::Ethernet => ExceedingAction::FragmentOutside,
             Payload::Ip { .. } => {
                 // Without the Ethernet header, which is not carried.
                 let room = keys.mtu().saturating_sub(keys.added as u16);
-                Way::of(&packet.bytes()[ETHERNET..], room)
+                ExceedingAction::of(&packet.bytes()[ETHERNET..], room)
             }
         };
-        match way {
-            Way::Tell(mtu) => self.tell(io, packet, session, mtu),
-            Way::FragmentInside(mtu) => self.fragment_inside(io, packet, mtu, session, output),
-            Way::FragmentOutside => self.fragment_outside(io, packet, session, output),
+        match action {
+            ExceedingAction::Tell(mtu) => self.tell(io, packet, session, mtu),
+            ExceedingAction::FragmentInside(mtu) => self.fragment_inside(io, packet, mtu, session, output),
+            ExceedingAction::FragmentOutside => self.fragment_outside(io, packet, session, output),
         }
     }
 

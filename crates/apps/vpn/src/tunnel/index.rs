@@ -14,13 +14,13 @@ pub(super) struct Index {
     /// Sessions by what they send.
     sent: HashMap<(IpPair, Option<u32>), usize>,
     /// Those of IPv4 and IPv6.
-    families: [Family; 2],
+    families: [FamilySessions; 2],
     is_one: bool,
     are_plain: bool,
 }
 
 /// The sessions of a family.
-struct Family {
+struct FamilySessions {
     guesses: Guesses,
     /// Where numbers are, and the bits of their 4 bytes, if all sessions have theirs at the same place.
     number: Option<(usize, u64)>,
@@ -43,7 +43,7 @@ impl Index {
         Ok(Index {
             sent: sent.collect(),
             exact,
-            families: [false, true].map(|is_v6| Family::new(sessions, is_v6)),
+            families: [false, true].map(|is_v6| FamilySessions::new(sessions, is_v6)),
             is_one: sessions.len() == 1,
             are_plain: sessions.iter().all(Session::is_plain),
         })
@@ -73,14 +73,14 @@ impl Index {
     #[inline(always)]
     pub(super) fn guess(&self, frame: &[u8]) -> usize {
         let is_v6 = is_v6(frame);
-        let Family { guesses, number } = &self.families[usize::from(is_v6)];
+        let FamilySessions { guesses, number } = &self.families[usize::from(is_v6)];
         let number = number.map_or(0, |(at, mask)| Ends::number(frame, is_v6, at) & mask);
         guesses.guess(Ends::read(frame, is_v6, number))
     }
 }
 
-impl Family {
-    fn new(sessions: &[Session], is_v6: bool) -> Family {
+impl FamilySessions {
+    fn new(sessions: &[Session], is_v6: bool) -> FamilySessions {
         let is_of = |session: &Session| matches!(session.received, IpPair::V6 { .. }) == is_v6;
         let sessions: Vec<_> = (0u16..).zip(sessions).filter(|(_, session)| is_of(session)).collect();
         // The bytes of the number, and those of its bits that matter.
@@ -99,6 +99,6 @@ impl Family {
             Ends::of(session.received, number)
         };
         let entries: Vec<_> = sessions.iter().map(|(place, session)| (*place, ends(session))).collect();
-        Family { guesses: Guesses::new(&entries), number: common }
+        FamilySessions { guesses: Guesses::new(&entries), number: common }
     }
 }

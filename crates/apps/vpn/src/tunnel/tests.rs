@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bellows_common::headers::ETHERNET;
 use bellows_config::{Configure, Context, SettingError};
 use bellows_exercise::packets::{ip, mark, pair};
+use bellows_exercise::tunnel_examples::{SessionExample, TUNNELS};
 use bellows_packet::{Offload, Packet};
 use bellows_rig::Rig;
 use bellows_wire::udp::UdpHeader;
@@ -14,7 +15,34 @@ use serde_json::json;
 
 use super::{Protocol, TRANSPORTS, Tunnel};
 use crate::keyed_tunnel::{Keyed, KeyedTunnel};
-use crate::{geneve, gre, vxlan};
+use crate::{gre, vxlan};
+
+/// A test of the sessions of all tunnels.
+pub(crate) trait SessionCheck {
+    /// Checks a session, whose two ends have these keys apart from the addresses.
+    fn check<P: Protocol>(session: &SessionExample, ends: [&serde_json::Value; 2]);
+}
+
+/// Checks the sessions of a tunnel.
+pub(crate) fn check_sessions_of<P: Protocol, C: SessionCheck>() {
+    let examples = TUNNELS.iter().find(|tunnel| tunnel.app == P::NAME);
+    let examples = examples.unwrap_or_else(|| panic!("there are no examples of `{}`", P::NAME));
+    for session in examples.sessions {
+        // The value of a key is JSON, too. What one end sends is what the other one expects.
+        let key = |line: &str| {
+            let (key, value) = line.split_once(" = ").unwrap();
+            (key.to_owned(), serde_json::from_str::<serde_json::Value>(value).unwrap())
+        };
+        let near: serde_json::Map<_, _> = session.keys.iter().map(|line| key(line)).collect();
+        let mirrored = |name: &str| match name.split_once('_') {
+            Some(("send", what)) => format!("expect_{what}"),
+            Some(("expect", what)) => format!("send_{what}"),
+            _ => name.to_owned(),
+        };
+        let far: serde_json::Map<_, _> = near.iter().map(|(name, value)| (mirrored(name), value.clone())).collect();
+        C::check::<P>(session, [&near.into(), &far.into()]);
+    }
+}
 
 /// An app with these keys.
 pub(crate) fn configure<P: Protocol>(config: &serde_json::Value) -> Result<Tunnel<P>, SettingError> {
@@ -275,21 +303,29 @@ fn sent_checksum<P: Protocol>(is_v6: bool, keys: serde_json::Value) -> (Vec<u8>,
 
 #[test]
 fn datagrams_have_a_checksum_over_ipv6_and_where_a_key_says_so() {
-    fn check<P: Protocol>() {
-        for is_v6 in [false, true] {
-            for key in [None, Some(false), Some(true)] {
-                let mut keys = json!({"vni": 1});
-                key.into_iter().for_each(|key| keys["checksum"] = json!(key));
-                let (sent, checksum) = sent_checksum::<P>(is_v6, keys);
-                assert_eq!(checksum != 0, key.unwrap_or(is_v6), "{} {is_v6} {key:?}", P::NAME);
-                if checksum != 0 {
-                    bellows_wire::verify_checksums(&sent).unwrap();
+    struct OfDatagrams;
+
+    impl SessionCheck for OfDatagrams {
+        fn check<P: Protocol>(_: &SessionExample, [keys, _]: [&serde_json::Value; 2]) {
+            if P::PROTOCOL != IpProtocol::UDP || keys["payload"] == "ip" {
+                return;
+            }
+            for is_v6 in [false, true] {
+                for key in [None, Some(false), Some(true)] {
+                    let mut keys = keys.clone();
+                    keys.as_object_mut().unwrap().remove("checksum");
+                    key.into_iter().for_each(|key| keys["checksum"] = json!(key));
+                    let (sent, checksum) = sent_checksum::<P>(is_v6, keys);
+                    assert_eq!(checksum != 0, key.unwrap_or(is_v6), "{} {is_v6} {key:?}", P::NAME);
+                    if checksum != 0 {
+                        bellows_wire::verify_checksums(&sent).unwrap();
+                    }
                 }
             }
         }
     }
-    check::<vxlan::Extensible>();
-    check::<geneve::Generic>();
+
+    crate::check_sessions::<OfDatagrams>();
 }
 
 /// A packet of UDP whose checksum was left to be made, behind some VLAN tags, and an odd or even number of bytes.
@@ -355,12 +391,12 @@ fn decapsulated(inner: u8, outer: u8) -> Option<u8> {
 }
 
 /// Has packets with all ECN bits inside and outside come out of a tunnel, which carries frames or IP.
-fn check_decapsulation<P: Protocol>(keys: &serde_json::Value) {
+fn check_decapsulation<P: Protocol>(both @ [keys, _]: [&serde_json::Value; 2]) {
     let tags = if keys["payload"] == "ip" { 0..1 } else { 0..3 };
     for (is_v6, inner_is_v6, tags, inner, outer) in
         tags.flat_map(|tags| (0..64u8).map(move |bits| (bits & 1 != 0, bits & 2 != 0, tags, bits >> 2 & 3, bits >> 4)))
     {
-        let [one, two] = ends(is_v6, [keys; 2]);
+        let [one, two] = ends(is_v6, both);
         let (mut near, mut far) = (rig::<P>(&one), rig::<P>(&two));
         let marked = |ecn: u8| {
             let mut frame = ip(pair(inner_is_v6), IpProtocol::UDP, &[5; 30]);
@@ -382,14 +418,18 @@ fn check_decapsulation<P: Protocol>(keys: &serde_json::Value) {
 
 #[test]
 fn marks_of_congestion_come_out_of_tunnels() {
-    check_decapsulation::<Keyed>(&json!({}));
-    check_decapsulation::<Keyed>(&json!({"expect_cookie": "0011223344556677", "send_cookie": "0011223344556677"}));
-    check_decapsulation::<gre::Generic>(&json!({}));
-    check_decapsulation::<gre::Generic>(&json!({"key": 7, "checksum": true, "payload": "ip"}));
-    check_decapsulation::<vxlan::Extensible>(&json!({"vni": 7}));
-    check_decapsulation::<vxlan::Extensible>(&json!({"vni": 7, "checksum": true}));
-    check_decapsulation::<geneve::Generic>(&json!({"vni": 7}));
-    check_decapsulation::<geneve::Generic>(&json!({"vni": 7, "payload": "ip"}));
+    struct Decapsulation;
+
+    impl SessionCheck for Decapsulation {
+        fn check<P: Protocol>(_: &SessionExample, keys: [&serde_json::Value; 2]) {
+            check_decapsulation::<P>(keys);
+        }
+    }
+
+    crate::check_sessions::<Decapsulation>();
+    // Without any key.
+    check_decapsulation::<Keyed>([&json!({}); 2]);
+    check_decapsulation::<gre::Generic>([&json!({}); 2]);
 }
 
 #[test]
@@ -437,11 +477,16 @@ fn check_copies<P: Protocol>(keys: &serde_json::Value) {
 
 #[test]
 fn the_mark_of_what_is_carried_is_copied_if_a_key_says_so() {
+    struct Copies;
+
+    impl SessionCheck for Copies {
+        fn check<P: Protocol>(_: &SessionExample, [keys, _]: [&serde_json::Value; 2]) {
+            check_copies::<P>(keys);
+        }
+    }
+
+    crate::check_sessions::<Copies>();
     check_copies::<Keyed>(&json!({}));
-    check_copies::<gre::Generic>(&json!({"checksum": true}));
-    check_copies::<gre::Generic>(&json!({"key": 7, "payload": "ip"}));
-    check_copies::<vxlan::Extensible>(&json!({"vni": 7}));
-    check_copies::<geneve::Generic>(&json!({"vni": 7, "payload": "ip"}));
     // Frames that are none of IP have no mark, and vectors of several packets are alike.
     let [mut one, _] = ends(false, [&json!({}); 2]);
     one["copy_ecn"] = json!(true);

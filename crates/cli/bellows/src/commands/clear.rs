@@ -43,6 +43,8 @@ pub struct Arguments {
 const MAC: &str = "mac";
 
 impl Execute for Arguments {
+    const CHANGES: &'static [&'static str] = &["clear NAME", "clear mac NAME"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         if self.name.as_deref() == Some(MAC) {
             return self.forget();

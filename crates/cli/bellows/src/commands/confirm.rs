@@ -40,6 +40,8 @@ pub struct Confirmed {
 }
 
 impl Execute for Arguments {
+    const CHANGES: &'static [&'static str] = &["confirm NAME"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Change)?;
         match ask(&runtime_dir, &Request::Confirm)? {

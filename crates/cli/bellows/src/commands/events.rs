@@ -54,6 +54,8 @@ pub struct Arguments {
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Execute for Arguments {
+    const READS_ALL: &'static [&'static str] = &["events NAME"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         if self.list {
             return self.list();

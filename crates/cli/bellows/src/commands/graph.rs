@@ -101,6 +101,8 @@ const RATE_INTERVAL: Duration = Duration::from_secs(1);
 const DEFAULT_WIDTH: usize = 120;
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["graph -n NAME"];
+
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let output = self.output.as_deref().filter(|path| *path != Path::new(STDOUT));
         let format = match (self.format, output) {

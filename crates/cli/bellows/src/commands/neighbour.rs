@@ -153,6 +153,16 @@ fn line(one: &Value) -> String {
 }
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["neighbour NAME", "neighbour show NAME"];
+    const CHANGES: &'static [&'static str] = &[
+        "neighbour flush NAME all",
+        "neighbour add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan -n NAME",
+        "neighbour replace 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan -n NAME",
+        "neighbour del 192.0.2.7 -n NAME",
+        "neighbour add -f FILE -n NAME",
+        "neighbour del 192.0.2.7 --save -n NAME",
+    ];
+
     fn execute(mut self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
         let vrf = take_pair(&mut words, "vrf")?;

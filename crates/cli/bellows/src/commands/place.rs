@@ -96,6 +96,9 @@ fn processor_list(text: &str) -> Result<Processors, String> {
 }
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["place NAME --time 1s", "place -n NAME --check"];
+    const CHANGES: &'static [&'static str] = &["place -n NAME --write"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Read)?;
         if self.write {

@@ -114,6 +114,8 @@ impl NetworkRow {
 const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Execute for Arguments {
+    const READS_ALL: &'static [&'static str] = &["ps NAME", "ps --probe NAME"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let names = self.option.and(&self.names);
         if self.clean {

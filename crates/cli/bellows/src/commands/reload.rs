@@ -75,6 +75,9 @@ fn is_file(word: &str) -> bool {
 }
 
 impl Execute for Arguments {
+    const CHANGES: &'static [&'static str] =
+        &["reload NAME", "reload NAME FILE", "reload -n NAME --confirm 60s", "reload -n NAME --undo"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let (runtime_dir, network) = self.read()?;
         // The engine's process may have another working directory.

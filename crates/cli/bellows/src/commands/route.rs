@@ -174,6 +174,19 @@ impl Arguments {
 }
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] =
+        &["route NAME", "route show NAME", "route NAME show", "route lookup 192.0.2.1 -n NAME"];
+    const CHANGES: &'static [&'static str] = &[
+        "route flush NAME all",
+        "route add 192.0.2.0/24 blackhole -n NAME",
+        "route append 192.0.2.0/24 via 198.51.100.1 -n NAME",
+        "route replace 192.0.2.0/24 blackhole -n NAME",
+        "route del 192.0.2.0/24 -n NAME",
+        "route add 192.0.2.0/24 blackhole --save -n NAME",
+        "route add -f FILE -n NAME",
+        "route replace-all -f FILE -n NAME",
+    ];
+
     fn execute(mut self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
         let vrf = take_pair(&mut words, "vrf")?;

@@ -12,8 +12,8 @@ pub mod neighbours;
 mod router;
 pub mod run;
 mod saved;
-mod status;
-mod vhost;
+pub mod status;
+pub mod vhost;
 
 use std::process::ExitCode;
 
@@ -163,6 +163,17 @@ fn unknown(word: &str, networks: &[String]) -> String {
 }
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &[
+        "show NAME",
+        "show links NAME",
+        "show NAME links",
+        "show mac NAME",
+        "show saved NAME",
+        "show vhost NAME",
+        "show status NAME",
+        "show run -n NAME --advise=1s",
+    ];
+
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let (part, word) = self.read()?;
         let takes_app = matches!(part, Some(ShowPart::Vhost | ShowPart::Status));

@@ -55,6 +55,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const OBSTACLE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Execute for Arguments {
+    const CHANGES: &'static [&'static str] = &["stop NAME", "stop --kill NAME"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dirs = pick(&self.option.and(&self.names))?;
         let default = if self.kill { KILL_TIMEOUT } else { TIMEOUT };

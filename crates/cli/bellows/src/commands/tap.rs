@@ -79,6 +79,8 @@ const MAX_SNAP_LENGTH: u32 = 262_144;
 const STDOUT: &str = "-";
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["tap NAME LINK -c 1"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let link = &self.link;
         if self.write.as_deref() == Some(Path::new(STDOUT)) && terminal::shows_stdout() {

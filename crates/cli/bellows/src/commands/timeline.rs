@@ -65,6 +65,8 @@ const NO_TIMELINE: &str = "without `sampling` in [engine] none is written";
 const DEFAULT_SPAN: Duration = Duration::from_secs(5);
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["timeline NAME", "timeline -n NAME --all"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Read)?;
         let (name, user) = (runtime_dir.name(), runtime_dir.user());

@@ -60,6 +60,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const FIRST_UPDATE: Duration = Duration::from_millis(250);
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["top NAME --once"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Read)?;
         let was_running = networks::state(&runtime_dir).is_alive();

@@ -55,6 +55,8 @@ fn count(text: &str) -> Result<usize, String> {
 }
 
 impl Execute for Arguments {
+    const READS: &'static [&'static str] = &["trace NAME --for 2s -c 1"];
+
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Read)?;
         let name = runtime_dir.name();

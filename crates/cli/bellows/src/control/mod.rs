@@ -7,6 +7,6 @@ mod stream;
 mod trial;
 
 pub use conversations::Conversations;
-pub use server::{Answer, Engine, serve};
+pub use server::{ControlAnswer, Engine, serve};
 pub use stream::{tap, trace};
 pub use trial::try_look_ahead;

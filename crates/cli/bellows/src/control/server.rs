@@ -34,20 +34,20 @@ const PIECE: usize = 16 << 10;
 /// The server's view of its process.
 pub trait Engine: Send + Sync + 'static {
     /// Carries out a client's request.
-    fn answer(&self, request: Request, conversations: &mut Conversations) -> Answer;
+    fn answer(&self, request: Request, conversations: &mut Conversations) -> ControlAnswer;
 }
 
 /// The reply to a client.
-pub enum Answer {
+pub enum ControlAnswer {
     /// One line.
     Reply(Reply),
     /// A line, then a stream until one of the two sides ends it. Then the connection is closed.
     Stream(Reply, Stream),
 }
 
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Answer {
-        Answer::Reply(reply)
+impl From<Reply> for ControlAnswer {
+    fn from(reply: Reply) -> ControlAnswer {
+        ControlAnswer::Reply(reply)
     }
 }
 
@@ -118,8 +118,8 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
         };
         stack::wipe();
         match answer {
-            Answer::Reply(reply) => stream.write_all(&line_of(&reply)?)?,
-            Answer::Stream(reply, send) => {
+            ControlAnswer::Reply(reply) => stream.write_all(&line_of(&reply)?)?,
+            ControlAnswer::Stream(reply, send) => {
                 stream.write_all(&line_of(&reply)?)?;
                 return send(&mut Listener::new(stream)?);
             }
@@ -169,7 +169,7 @@ mod tests {
     struct Echo;
 
     impl Engine for Echo {
-        fn answer(&self, request: Request, _: &mut Conversations) -> Answer {
+        fn answer(&self, request: Request, _: &mut Conversations) -> ControlAnswer {
             Reply::Refused { mistake: false, message: format!("{request:?}") }.into()
         }
     }

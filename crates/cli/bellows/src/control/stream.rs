@@ -14,7 +14,7 @@ use bellows_filter::{ByLinkType, Options};
 use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
-use super::server::Answer;
+use super::server::ControlAnswer;
 use crate::filters::diagnose;
 
 /// The sender of a stream.
@@ -62,15 +62,15 @@ impl Listener {
 }
 
 /// Opens a tap. Its packets follow the reply.
-pub fn tap(control: &Control, link: &str, snap: usize) -> Answer {
+pub fn tap(control: &Control, link: &str, snap: usize) -> ControlAnswer {
     match control.tap(link, snap) {
-        Ok(tap) => Answer::Stream(Reply::Tapping, send_packets(tap, control.clone(), link.to_owned())),
+        Ok(tap) => ControlAnswer::Stream(Reply::Tapping, send_packets(tap, control.clone(), link.to_owned())),
         Err(error) => watch_error(&error, control),
     }
 }
 
 /// Starts a trace of packets that match an expression, if there is one. Its steps follow the reply.
-pub fn trace(control: &Control, order: TraceOrder, filter: Option<&str>, seconds: f64) -> Answer {
+pub fn trace(control: &Control, order: TraceOrder, filter: Option<&str>, seconds: f64) -> ControlAnswer {
     let count = order.count;
     let refused = |message: String| Reply::Refused { mistake: true, message: format!("error: {message}") }.into();
     if !(1..=MAX_TRACED).contains(&count) {
@@ -85,7 +85,7 @@ pub fn trace(control: &Control, order: TraceOrder, filter: Option<&str>, seconds
         Err(message) => return Reply::Refused { mistake: true, message }.into(),
     };
     match control.trace_selected(order.clone(), selector) {
-        Ok(trace) => Answer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
+        Ok(trace) => ControlAnswer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
         Err(error) => watch_error(&error, control),
     }
 }
@@ -98,7 +98,7 @@ fn selector(text: &str) -> Result<Selector, String> {
 }
 
 /// The error for an unknown name, with a suggestion if there is one.
-fn watch_error(error: &WatchError, control: &Control) -> Answer {
+fn watch_error(error: &WatchError, control: &Control) -> ControlAnswer {
     let counters = control.snapshot();
     let (name, known): (&str, Vec<String>) = match error {
         WatchError::Busy | WatchError::Over | WatchError::TooMany(_) => {

@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use bellows_engine::{Control, LookAheadTrial};
 use bellows_inspect::control::{Reply, TrialEnd, TrialLine, line_of};
 
-use super::server::Answer;
+use super::server::ControlAnswer;
 use super::stream::{POLL_INTERVAL, Stream};
 
 /// The maximum duration of a trial.
 const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// Begins a trial of look-ahead. Its progress and its results follow the reply.
-pub fn try_look_ahead(control: &Control, seconds: f64) -> Answer {
+pub fn try_look_ahead(control: &Control, seconds: f64) -> ControlAnswer {
     let duration = Duration::try_from_secs_f64(seconds).ok().filter(|duration| *duration <= MAX_DURATION);
     let Some(duration) = duration else {
         let message = format!("error: a trial cannot take {seconds} seconds; give a time from 0 to 600 s");
         return Reply::Refused { mistake: true, message }.into();
     };
     match control.try_look_ahead() {
-        Ok(trial) => Answer::Stream(Reply::Trying, send_results(trial, duration)),
+        Ok(trial) => ControlAnswer::Stream(Reply::Trying, send_results(trial, duration)),
         Err(error) => Reply::Refused { mistake: false, message: error.to_string() }.into(),
     }
 }

@@ -9,33 +9,21 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use bellows_config::OutputSchema;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{Form, Key, Kind, sections};
+use super::{Form, Key, Kind, sections, states};
 
 /// The JSON of a type, as its schema describes it.
 pub(super) const fn schema_of<T: JsonSchema + 'static>() -> Kind {
-    Kind::Described(Described { id: TypeId::of::<T>, add: add::<T> })
+    Kind::Described(OutputSchema::of::<T>())
 }
 
-fn add<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    generator.subschema_for::<T>().to_value()
-}
-
-/// A type with a schema.
-#[derive(Clone, Copy, Debug)]
-pub struct Described {
-    id: fn() -> TypeId,
-    add: fn(&mut SchemaGenerator) -> Value,
-}
-
-impl Described {
-    /// What its schema says.
-    pub(super) fn kind(self) -> Kind {
-        schemas().kind_of(self)
-    }
+/// What the schema of a type says.
+pub(super) fn kind(described: OutputSchema) -> Kind {
+    schemas().kind_of(described)
 }
 
 /// The form of an object by the name of its schema.
@@ -53,8 +41,9 @@ struct Schemas {
 static SCHEMAS: LazyLock<Mutex<Schemas>> = LazyLock::new(|| {
     let mut schemas = Schemas::default();
     // All types first: a form may include one of a later section.
-    for described in sections().flat_map(|section| section.described()) {
-        (described.add)(&mut schemas.generator);
+    let statuses = states::statuses().values().copied().flatten();
+    for described in sections().flat_map(|section| section.described()).chain(statuses) {
+        described.add_to(&mut schemas.generator);
     }
     Mutex::new(schemas)
 });
@@ -71,13 +60,13 @@ impl Default for Schemas {
 }
 
 impl Schemas {
-    fn kind_of(&mut self, described: Described) -> Kind {
-        let id = (described.id)();
+    fn kind_of(&mut self, described: OutputSchema) -> Kind {
+        let id = described.type_id();
         if let Some(kind) = self.kinds.get(&id) {
             return *kind;
         }
-        let schema = (described.add)(&mut self.generator);
-        let kind = self.kind(&schema);
+        let schema = described.add_to(&mut self.generator);
+        let kind = self.kind(schema.as_value());
         self.kinds.insert(id, kind);
         kind
     }
@@ -378,10 +367,17 @@ fn meaning(schema: &Value, words: &[(String, Option<String>)]) -> String {
     }
 }
 
+/// Names that also have a capital letter within a sentence. Those with several capitals need no list.
+const PROPER_NAMES: &[&str] = &["Bellows", "Debian", "Ethernet", "Linux", "Prometheus", "Rust", "Toeplitz"];
+
 /// The first paragraph of documentation as a part of a sentence.
 fn sentence(documentation: &str) -> String {
     let paragraph = first_paragraph(documentation).replace('\n', " ");
     let text = paragraph.trim().trim_end_matches('.');
+    let first_word = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+    if PROPER_NAMES.contains(&first_word) {
+        return text.to_owned();
+    }
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {
         (Some(first), Some(second)) if second.is_lowercase() || second == ' ' => {
@@ -540,6 +536,30 @@ mod tests {
             "name, false: its name",
         ];
         assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn proper_names_keep_their_capital_letters() {
+        for text in ["Ethernet address", "Linux' name for it", "Prometheus", "ESP packets", "MAC addresses", "IPv4"] {
+            assert_eq!(sentence(&format!("{text}.")), text);
+        }
+        for (text, expected) in [("The name.", "the name"), ("A share.", "a share"), ("Linked apps", "linked apps")] {
+            assert_eq!(sentence(text), expected);
+        }
+    }
+
+    #[test]
+    fn the_titles_of_schemas_are_different_and_words() {
+        let _ = crate::forms::all_forms();
+        let schemas = schemas();
+        let titles: Vec<&str> = schemas.generator.definitions().values().filter_map(title).collect();
+        for (index, title) in titles.iter().enumerate() {
+            assert!(!titles[..index].contains(title), "two types have the title `{title}`");
+            let letters: Vec<char> = title.split('`').step_by(2).flat_map(str::chars).collect();
+            let has_inner_capital = letters.windows(2).any(|pair| pair[0].is_lowercase() && pair[1].is_uppercase());
+            assert!(!has_inner_capital && !title.contains(['_', ':', '<']), "`{title}` is no title of words");
+        }
+        assert!(titles.len() > 60, "{titles:?}");
     }
 
     #[test]

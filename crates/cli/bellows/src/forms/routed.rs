@@ -1,8 +1,10 @@
 //! The forms of routes, neighbours, associations and addresses.
 
+use bellows_vpn::esp::PairState;
+
 use super::Kind::{Decimal, Flag, Integer, List, Map, Object, Text, Tuple, Word};
 use super::networks::{EVENT, NETWORK};
-use super::{Form, Key, Section, key};
+use super::{Form, Key, Kind, Section, key, schema_of};
 
 /// All sections, in the order of the reference.
 pub(super) static SECTIONS: &[Section] = &[
@@ -111,7 +113,7 @@ pub(super) static SECTIONS: &[Section] = &[
             "No key of a cipher is in it. The [status](#status-of-esp) of an `esp` has the same pairs without `app`.",
         ],
         whole: Some(Object(&SHOWN_ESP)),
-        parts: &[Object(&SHOWN_PAIR), Object(&ESP_PAIR), Object(&ASSOCIATION), Object(&LIMITS)],
+        parts: &[Object(&SHOWN_PAIR), ESP_PAIR],
         notes: &[],
     },
     Section {
@@ -393,7 +395,7 @@ static NEIGHBOURS: Form = Form {
 };
 
 /// What a router knows of a neighbour.
-pub(super) const STATE_OF_NEIGHBOUR: Key = key(
+const STATE_OF_NEIGHBOUR: Key = key(
     "state",
     Word(&["incomplete", "reachable", "delay", "probe", "failed", "permanent"]),
     "`incomplete` (it was asked, and has not answered yet), `reachable`, `delay` (its Ethernet address is known, but \
@@ -499,79 +501,11 @@ static SHOWN_ESP: Form = Form {
     ],
 };
 
-static SHOWN_PAIR: Form = Form {
-    title: "Pair of an app",
-    includes: &[Object(&ESP_PAIR)],
-    keys: &[key("app", Text, "the app of type `esp`")],
-};
+static SHOWN_PAIR: Form =
+    Form { title: "Pair of an app", includes: &[ESP_PAIR], keys: &[key("app", Text, "the app of type `esp`")] };
 
-pub(super) static ESP_PAIR: Form = Form {
-    title: "Pair of associations",
-    includes: &[],
-    keys: &[
-        key("pair", Text, "its name"),
-        key("local", Text, "the address of this end"),
-        key("remote", Text, "that of the other end"),
-        key(
-            "mode",
-            Word(&["tunnel", "transport"]),
-            "what is encrypted: `tunnel` (whole packets) or `transport` (what they carry)",
-        ),
-        key("udp", Flag, "whether packets are in UDP"),
-        key("local_port", Integer, "the UDP port of this end; absent without UDP").or_absent(),
-        key(
-            "remote_port",
-            Integer,
-            "that of the other end, to which packets are sent: the one in the network file, until a packet comes from \
-             another; absent without UDP",
-        )
-        .or_absent(),
-        key("inbound", Object(&ASSOCIATION), "the association that receives now"),
-        key("outbound", Object(&ASSOCIATION), "the one that sends now"),
-        key("old", Integer, "the number of replaced associations that still receive"),
-    ],
-};
-
-static ASSOCIATION: Form = Form {
-    title: "Association",
-    includes: &[],
-    keys: &[
-        key("spi", Integer, "its SPI"),
-        key("algorithm", Text, "its cipher, as in the network file"),
-        key("esn", Flag, "whether sequence numbers have 64 bits"),
-        key("sequence", Integer, "the highest sequence number so far"),
-        key("packets", Integer, "authentic packets"),
-        key("bytes", Integer, "their encrypted bytes"),
-        key("seconds", Decimal, "the time that its keys are in use"),
-        key(
-            "by",
-            Word(&["start", "reload", "command", "saved"]),
-            "what has brought the key: `start`, `reload`, `command`, or `saved` (a command of an earlier run)",
-        ),
-        key("soft", Object(&LIMITS), "the limits from which on the keys should be replaced"),
-        key("hard", Object(&LIMITS), "the limits beyond which packets are dropped"),
-        key("window", Integer, "of `inbound`: the replay window in packets").or_absent(),
-        key(
-            "resync_after",
-            Integer,
-            "of `inbound`: the failures after which the upper half of the sequence number is searched",
-        )
-        .or_absent(),
-        key("resyncs", Integer, "of `inbound`: how often it was found").or_absent(),
-        key("failures", Integer, "of `inbound`: how many packets in a row were `bad_icv`, until now").or_absent(),
-        key("likely_cause", Text, "of `inbound`, if no packet was authentic so far: why, probably").or_absent(),
-    ],
-};
-
-static LIMITS: Form = Form {
-    title: "Limits of keys",
-    includes: &[],
-    keys: &[
-        key("packets", Integer, "packets; absent without this limit").or_absent(),
-        key("bytes", Integer, "encrypted bytes; absent without this limit").or_absent(),
-        key("seconds", Integer, "seconds that the keys are in use; absent without this limit").or_absent(),
-    ],
-};
+/// A pair of associations, as an app shows it.
+pub(super) const ESP_PAIR: Kind = schema_of::<PairState>();
 
 static REKEYED: Form = Form {
     title: "Rekeyed pair",

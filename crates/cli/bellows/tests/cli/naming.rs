@@ -1,72 +1,24 @@
 //! Every command names a network in the same way: by `-n`, and by a word where nothing else can be meant.
 
+use bellows::SUBCOMMANDS;
+
 use crate::support::{ENDLESS, Said, Sandbox};
 
-/// Commands that are about files, or about all networks at once.
-const WITHOUT_NAME: [&str; 13] = [
-    "check",
-    "apps",
-    "schema",
-    "filter",
-    "metrics",
-    "web",
-    "appbench",
-    "bench",
-    "breathsim",
-    "campaign",
-    "new",
-    "completions",
-    "man",
-];
+/// The words of a line, with those that stand for a network, a link and a file.
+fn words<'l>(line: &'l str, name: &'l str) -> Vec<&'l str> {
+    let file = if line.starts_with("esp") { "none.key" } else { "one.toml" };
+    let word = |word: &'l str| match word {
+        "NAME" => name,
+        "LINK" => "source.output -> end.input",
+        "FILE" => file,
+        word => word,
+    };
+    line.split(' ').map(word).filter(|word| !word.is_empty()).collect()
+}
 
-/// Command lines in which `NAME` stands where the name of a network may be a word.
-const WORDS: [&[&str]; 30] = [
-    &["show", "NAME"],
-    &["show", "links", "NAME"],
-    &["show", "NAME", "links"],
-    &["show", "mac", "NAME"],
-    &["show", "saved", "NAME"],
-    &["show", "vhost", "NAME"],
-    &["show", "status", "NAME"],
-    &["top", "NAME", "--once"],
-    &["trace", "NAME", "--for", "2s", "-c", "1"],
-    &["tap", "NAME", "source.output -> end.input", "-c", "1"],
-    &["route", "NAME"],
-    &["route", "show", "NAME"],
-    &["route", "NAME", "show"],
-    &["route", "flush", "NAME", "all"],
-    &["neighbour", "NAME"],
-    &["neighbour", "show", "NAME"],
-    &["neighbour", "flush", "NAME", "all"],
-    &["esp", "NAME"],
-    &["esp", "show", "NAME"],
-    &["esp", "show", "NAME", "pair"],
-    &["esp", "rekey", "NAME", "pair", "--inbound", "1", "aes-128-gcm", "none.key"],
-    &["esp", "forget", "NAME", "pair"],
-    &["clear", "NAME"],
-    &["clear", "mac", "NAME"],
-    &["timeline", "NAME"],
-    &["place", "NAME", "--time", "1s"],
-    &["reload", "NAME"],
-    &["reload", "NAME", "one.toml"],
-    &["confirm", "NAME"],
-    &["stop", "NAME"],
-];
-
-/// Commands whose names of networks choose from all of them.
-const OF_ALL: [&[&str]; 2] = [&["ps", "NAME"], &["events", "NAME"]];
-
-/// Those whose words are names of files.
-const OPTION_ONLY: [&[&str]; 1] = [&["graph", "NAME"]];
-
-/// The commands that the help lists.
-fn commands(sandbox: &Sandbox) -> Vec<String> {
-    let help = sandbox.bellows(&["--help"]).fine().stdout;
-    let (_, list) = help.split_once("Commands:\n").unwrap();
-    let lines = list.lines().take_while(|line| !line.is_empty());
-    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let names = names.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+/// Whether a line has the name behind the option alone.
+fn has_option(line: &str) -> bool {
+    line.contains("-n NAME")
 }
 
 /// Whether an answer says nothing about names of networks.
@@ -79,15 +31,12 @@ fn is_understood(said: &Said) -> bool {
 #[test]
 fn every_command_accepts_the_option_and_the_word() {
     let sandbox = Sandbox::new();
-    let all = commands(&sandbox);
-    assert!(all.len() > 20, "{all:?}");
-    let lines = || WORDS.iter().chain(&OF_ALL).chain(&OPTION_ONLY);
-    for command in &all {
-        let help = sandbox.bellows(&[command, "--help"]).fine().stdout;
-        let has_option = help.contains("-n, --name <NAME>");
-        assert_eq!(has_option, !WITHOUT_NAME.contains(&&**command), "{command}: {help}");
-        let is_walked = command == "run" || lines().any(|words| words[0] == command);
-        assert_eq!(has_option, is_walked, "`{command}` lacks a command line in this test");
+    assert!(SUBCOMMANDS.len() > 20, "{SUBCOMMANDS:?}");
+    for entry in SUBCOMMANDS {
+        let help = sandbox.bellows(&[entry.name, "--help"]).fine().stdout;
+        let accepts_option = help.contains("-n, --name <NAME>");
+        let has_lines = entry.name == "run" || entry.uses_networks();
+        assert_eq!(accepts_option, has_lines, "the lines with networks (`Execute::READS`) of {}", entry.name);
     }
     let network = sandbox.write("one.toml", ENDLESS);
     let mut running = [sandbox.start(&[&network]), sandbox.start(&[&network, "-n", "two"])];
@@ -95,24 +44,31 @@ fn every_command_accepts_the_option_and_the_word() {
         ["place", options @ ..] => sandbox.place(options),
         words => sandbox.bellows(words),
     };
-    for words in lines() {
-        let without: Vec<&str> = words.iter().copied().filter(|word| *word != "NAME").collect();
-        let said = sandbox.bellows(&without);
-        if OF_ALL.contains(words) {
-            said.fine();
-        } else if !OPTION_ONLY.contains(words) {
+    // Without a name.
+    for entry in SUBCOMMANDS {
+        for line in entry.reads_all {
+            sandbox.bellows(&words(line, "")).fine();
+        }
+        for line in [entry.reads, entry.changes].concat().into_iter().filter(|line| !has_option(line)) {
+            let said = sandbox.bellows(&words(line, ""));
             assert!(said.code == Some(2) && said.stderr.contains("name one of one, two with `-n NAME`"), "{said:#?}");
         }
-        for name in ["one", "two"].iter().filter(|_| words[0] != "stop") {
-            let by_option = run(&[&without[..], &["-n", name]].concat());
-            assert!(is_understood(&by_option), "{without:?} -n {name}: {by_option:#?}");
-            if !OPTION_ONLY.contains(words) {
-                let positional: Vec<&str> =
-                    words.iter().map(|word| if *word == "NAME" { name } else { *word }).collect();
-                let by_word = run(&positional);
-                assert!(is_understood(&by_word), "{positional:?}: {by_word:#?}");
-                assert_eq!(by_option.code, by_word.code, "{positional:?}: {by_option:#?} {by_word:#?}");
+    }
+    // Changes that need the option are those that other tests make.
+    let changes = SUBCOMMANDS.iter().flat_map(|entry| entry.changes).filter(|line| !has_option(line));
+    let reads = SUBCOMMANDS.iter().flat_map(|entry| [entry.reads, entry.reads_all].concat());
+    for line in reads.chain(changes.copied()).filter(|line| !line.starts_with("stop")) {
+        for name in ["one", "two"] {
+            if has_option(line) {
+                let by_option = run(&words(line, name));
+                assert!(is_understood(&by_option), "{line}: {by_option:#?}");
+                continue;
             }
+            let by_option = run(&[&words(line, "")[..], &["-n", name]].concat());
+            assert!(is_understood(&by_option), "{line} -n {name}: {by_option:#?}");
+            let by_word = run(&words(line, name));
+            assert!(is_understood(&by_word), "{line}: {by_word:#?}");
+            assert_eq!(by_option.code, by_word.code, "{line}: {by_option:#?} {by_word:#?}");
         }
     }
     let said = sandbox.bellows(&["graph", "two"]);

@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use bellows_exercise::tunnel_examples::{SessionExample, TUNNELS, TunnelExamples};
 use bellows_testkit::guest::{self, Card, Setup};
 use bellows_testkit::netns::capture::Capture;
 use bellows_testkit::netns::interface::HostInterface;
@@ -23,102 +24,26 @@ use crate::bridge::{NETWORK, app, is_missing};
 use crate::support::vhost::{Network, socket};
 use crate::support::{Sandbox, Signal};
 
-/// The router's interface, and what it hands to the tunnels.
+/// The router's interface.
 const ROUTER: &str = r#"
-services = [
-    { to = "l2tp", protocol = "l2tp" },
-    { to = "gre", protocol = "gre" },
-    { to = "vxlan", protocol = "udp", port = 4789 },
-    { to = "geneve", protocol = "udp", port = 6081 },
-]
-
 [apps.router.interfaces.near]
 mac = "02:00:00:00:00:01"
 mtu = 1600
 addresses = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
 
-/// A tunnel: the app, its session, and what makes the device `wire` in the guest.
-struct Kind {
-    app: &'static str,
-    session: &'static str,
-    keys: &'static str,
-    device: &'static str,
+/// The sessions of a tunnel that Linux has, with their names, and the commands for its device.
+fn sessions(tunnel: &TunnelExamples) -> impl Iterator<Item = (String, &'static SessionExample, [&'static str; 2])> {
+    tunnel.named_sessions().filter_map(|(name, session)| Some((name, session, session.linux?)))
 }
-
-const V4: &str = "remote = \"192.0.2.2\"\nlocal = \"192.0.2.1\"";
-const V6: &str = "remote = \"2001:db8::2\"\nlocal = \"2001:db8::1\"";
-
-/// One session of each app over each family.
-const KINDS: [Kind; 9] = [
-    Kind {
-        app: "l2tp",
-        session: "l2tp6",
-        keys: "expect_session = 11\nsend_session = 12\nexpect_cookie = \"0102030405060708\"\nsend_cookie = \"1112131415161718\"",
-        device: "ip l2tp add tunnel tunnel_id 1 peer_tunnel_id 2 encap ip local 2001:db8::2 remote 2001:db8::1 && \
-            ip l2tp add session name wire tunnel_id 1 session_id 12 peer_session_id 11 l2spec_type none \
-            cookie 0102030405060708 peer_cookie 1112131415161718",
-    },
-    Kind {
-        app: "l2tp",
-        session: "l2tp4",
-        keys: "expect_session = 21\nsend_session = 22\nsublayer = \"default\"",
-        device: "ip l2tp add tunnel tunnel_id 3 peer_tunnel_id 4 encap ip local 192.0.2.2 remote 192.0.2.1 && \
-            ip l2tp add session name wire tunnel_id 3 session_id 22 peer_session_id 21",
-    },
-    Kind {
-        app: "gre",
-        session: "gre4",
-        keys: "key = 7",
-        device: "ip link add wire type gretap local 192.0.2.2 remote 192.0.2.1 key 7",
-    },
-    Kind {
-        app: "gre",
-        session: "gre4sum",
-        keys: "checksum = true",
-        device: "ip link add wire type gretap local 192.0.2.2 remote 192.0.2.1 csum",
-    },
-    Kind {
-        app: "gre",
-        session: "gre6",
-        keys: "key = 9",
-        device: "ip link add wire type ip6gretap local 2001:db8::2 remote 2001:db8::1 key 9",
-    },
-    Kind {
-        app: "vxlan",
-        session: "vxlan4",
-        keys: "vni = 1",
-        device: "ip link add wire type vxlan id 1 local 192.0.2.2 remote 192.0.2.1 dstport 4789",
-    },
-    Kind {
-        app: "vxlan",
-        session: "vxlan6",
-        keys: "vni = 2",
-        device: "ip link add wire type vxlan id 2 local 2001:db8::2 remote 2001:db8::1 dstport 4789",
-    },
-    Kind {
-        app: "geneve",
-        session: "geneve4",
-        keys: "vni = 3",
-        device: "ip link add wire type geneve id 3 remote 192.0.2.1",
-    },
-    Kind {
-        app: "geneve",
-        session: "geneve6",
-        keys: "vni = 4",
-        device: "ip link add wire type geneve id 4 remote 2001:db8::1",
-    },
-];
-
-/// The apps of tunnels, and their types.
-const APPS: [[&str; 2]; 4] = [["l2tp", "keyed-tunnel"], ["gre", "gre"], ["vxlan", "vxlan"], ["geneve", "geneve"]];
 
 /// The network: all tunnels at one bridge, in one group, so that nothing goes round.
 fn network(sandbox: &Sandbox) -> String {
-    let sessions: Vec<&str> = KINDS.iter().map(|kind| kind.session).collect();
+    let names: Vec<String> = TUNNELS.iter().flat_map(sessions).map(|(name, ..)| name).collect();
+    let services: Vec<String> = TUNNELS.iter().map(|tunnel| tunnel.rule(tunnel.app)).collect();
     let mut network = Network::default()
-        .app("router", "router", ROUTER)
-        .app("bridge", "bridge", &format!("groups = [{sessions:?}]"))
+        .app("router", "router", &format!("services = [{}]\n{ROUTER}", services.join(", ")))
+        .app("bridge", "bridge", &format!("groups = [{names:?}]"))
         .port("near", &socket(sandbox, "near"), "")
         .port("far", &socket(sandbox, "far"), "");
     for port in [
@@ -129,20 +54,18 @@ fn network(sandbox: &Sandbox) -> String {
     ] {
         network = network.link(port);
     }
-    for [name, kind] in APPS {
-        let mut keys = String::new();
-        for Kind { session, keys: more, .. } in KINDS.iter().filter(|kind| kind.app == name) {
-            let ends = if session.contains('6') { V6 } else { V4 };
-            keys += &format!("[apps.{name}.sessions.{session}]\n{ends}\n{more}\n");
-            network = network
-                .link(&format!("{name}.{session} -> bridge.{session}"))
-                .link(&format!("bridge.{session} -> {name}.{session}"));
+    for tunnel in TUNNELS {
+        let (app, mut keys) = (tunnel.app, String::new());
+        for (name, session, _) in sessions(tunnel) {
+            keys += &format!("sessions.{name} = {}\n", session.table());
+            network =
+                network.link(&format!("{app}.{name} -> bridge.{name}")).link(&format!("bridge.{name} -> {app}.{name}"));
         }
-        network = network.app(name, kind, &keys);
+        network = network.app(app, app, &keys);
         for ip in ["ip4", "ip6"] {
             network = network
-                .link(&format!("router.{ip}-{name} -> {name}.{ip}"))
-                .link(&format!("{name}.{ip} -> router.{ip}-{name}"));
+                .link(&format!("router.{ip}-{app} -> {app}.{ip}"))
+                .link(&format!("{app}.{ip} -> router.{ip}-{app}"));
         }
     }
     network.text()
@@ -169,8 +92,8 @@ fn each_tunnel_is_that_of_linux() {
     guest.run("ip link set $near mtu 1600 up && ip addr add 192.0.2.2/24 dev $near");
     guest.run("ip addr add 2001:db8::2/64 dev $near nodad");
     guest.eventually("ping -c 1 -W 1 192.0.2.1 && ping -6 -c 1 -W 1 2001:db8::1");
-    for Kind { session, device, .. } in &KINDS {
-        guest.run(device);
+    for (session, _, [make, remove]) in TUNNELS.iter().flat_map(sessions) {
+        guest.run(make);
         guest.run("ip link set dev wire mtu 1500 up && ip addr add 10.0.0.1/24 dev wire");
         guest.eventually("ping -c 1 -W 1 10.0.0.2");
         for size in [0, 1000, 1472, 3000] {
@@ -178,15 +101,11 @@ fn each_tunnel_is_that_of_linux() {
         }
         guest.run("exchange 1");
         eprintln!("{test}: {session}");
-        // The devices of L2TP are those of sessions.
-        guest.run(
-            "for session in '1 session_id 12' '3 session_id 22'; do ip l2tp del session tunnel_id $session; done; true",
-        );
-        guest.run("for tunnel in 1 3; do ip l2tp del tunnel tunnel_id $tunnel; done; true");
-        guest.run("ip link show dev wire >/dev/null 2>&1 && ip link del dev wire; far ip neigh flush all; true");
+        guest.run(remove);
+        guest.run("far ip neigh flush all; true");
     }
     let counters = running.counters();
-    for [name, _] in APPS {
+    for TunnelExamples { app: name, .. } in TUNNELS {
         let lost = app(&counters, name)["lost"].as_object().map(serde_json::Map::len);
         assert_eq!(lost, Some(0), "{name}: {counters:#}");
     }

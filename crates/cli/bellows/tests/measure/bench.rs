@@ -158,7 +158,7 @@ fn a_benchmark_can_be_disturbed_on_purpose() {
     }
     let said = Shared::new().bellows(&["bench", "history", "--beside", "noise"]);
     assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("there is no disturbance `noise`; give thrash or bursts"), "{said:?}");
+    assert!(said.stderr.contains("there is no `noise`; give thrash or bursts"), "{said:?}");
 }
 
 /// Ctrl-C after the first row leaves a report of the rows so far.
@@ -479,7 +479,7 @@ fn other_filters_take_turns_with_ours() {
 fn every_benchmark_refuses_options_out_of_range() {
     let sandbox = Shared::new();
     for entry in benchmarks::ALL {
-        let processor = [entry.quick, &["--cpu", "99999"]].concat();
+        let processor: Vec<&str> = entry.quick.split(' ').chain(["--cpu", "99999"]).collect();
         for (words, why) in entry.refused.iter().copied().chain([(&*processor, "processor 99999")]) {
             let said = sandbox.bellows(&[&entry.words()[..], words].concat());
             assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{}: {said:?}", entry.name);

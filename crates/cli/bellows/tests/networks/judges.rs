@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::Sandbox;
+use bellows_exercise::tunnel_examples::{SessionExample, TUNNELS};
 use bellows_testkit::programs;
 use bellows_testkit::skips::is_skipped;
 
@@ -65,11 +66,6 @@ impl Case {
 
 /// All tunnels, and VLANs.
 fn tunnels() -> Vec<Case> {
-    // tshark cannot know what a session has.
-    let eth = ["-d", "l2tp.pw_type==0,eth"];
-    let cookie = [&eth[..], &["-o", "l2tp.cookie_size:8 Byte Cookie", "-o", "l2tp.l2_specific:None"]].concat();
-    let sublayer = [&eth[..], &["-o", "l2tp.cookie_size:None", "-o", "l2tp.l2_specific:Default L2-Specific"]].concat();
-    let cookies = "send_session = 7\nsend_cookie = \"0102030405060708\"\nexpect_cookie = \"1112131415161718\"";
     let vlans = |keys: &str, said: &str, protocols: &str| Case {
         name: format!("vlan{}", said.len()),
         app: "vlan-tag",
@@ -80,34 +76,21 @@ fn tunnels() -> Vec<Case> {
         protocols: protocols.to_owned(),
         ..Case::default()
     };
-    let gre = |is_v6, keys, said, protocols| Case::tunnel("gre", is_v6, keys, said, protocols);
-    let vxlan = |is_v6, keys, said| Case::tunnel("vxlan", is_v6, keys, said, "udp:vxlan:eth:ethertype");
-    let geneve = |is_v6, keys, said| Case::tunnel("geneve", is_v6, keys, said, "udp:geneve:eth:ethertype");
-    vec![
-        Case::tunnel("keyed-tunnel", true, cookies, "2001:db8::2:  ip-proto-115", "l2tp:ethertype").options(&cookie),
-        Case::tunnel(
-            "keyed-tunnel",
-            false,
-            "send_session = 8\nsublayer = \"default\"",
-            "192.0.2.2:  ip-proto-115",
-            "l2tp:ethertype",
-        )
-        .options(&sublayer),
-        gre(false, "key = 7", "GREv0, Flags [key present], key=0x7, proto TEB", "gre:eth:ethertype"),
-        gre(true, "checksum = true", "GREv0, Flags [checksum present]", "gre:eth:ethertype"),
-        gre(false, "payload = \"ip\"\nchecksum = true\nkey = 9", "GREv0, Flags [checksum present, key present]", "gre"),
-        gre(true, "payload = \"ip\"", "GREv0, Flags [none]", "gre"),
-        vxlan(false, "vni = 5", "VXLAN, flags [I] (0x08), vni 5"),
-        vxlan(true, "vni = 6", "[udp sum ok] VXLAN, flags [I] (0x08), vni 6"),
-        geneve(false, "vni = 7", "Geneve, Flags [none], vni 0x7"),
-        geneve(true, "vni = 8", "[udp sum ok] Geneve, Flags [none], vni 0x8"),
+    let examples = TUNNELS.iter().flat_map(|tunnel| tunnel.sessions.iter().map(|session| (tunnel.app, session)));
+    let shown = examples.filter(|(_, session)| !session.tcpdump.is_empty());
+    let tunnel = |(app, session): (&'static str, &SessionExample)| {
+        let keys = session.keys.join("\n");
+        Case::tunnel(app, session.is_v6, &keys, session.tcpdump, session.tshark).options(session.tshark_options)
+    };
+    let vlans = [
         vlans("vlan = 100\npriority = 5", "vlan 100, p 5", "eth:ethertype:vlan:ethertype"),
         vlans(
             "vlan = 100\nservice_vlan = 200",
             "ethertype 802.1Q-QinQ (0x88a8), length",
             "eth:ethertype:ieee8021ad:ethertype:vlan:ethertype",
         ),
-    ]
+    ];
+    shown.map(tunnel).chain(vlans).collect()
 }
 
 /// ESP in each mode, with each cipher, over both families, with and without ESN and UDP.

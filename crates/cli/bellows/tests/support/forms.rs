@@ -1,25 +1,19 @@
 //! What commands print as JSON has the form that their reference says. Every command line of a test is compared.
 
+use std::sync::LazyLock;
+
 use bellows::forms::{Chapter, Found, FoundCases, Section, case_differences, differences, section};
 use serde_json::Value;
 
-/// Other names of commands.
-const ALIASES: [(&str, &str); 8] = [
-    ("list", "ps"),
-    ("ls", "ps"),
-    ("neigh", "neighbour"),
-    ("neighbor", "neighbour"),
-    ("r", "route"),
-    ("stats", "show"),
-    ("status", "show"),
-    ("validate", "check"),
-];
+/// The command line, which knows other names of commands.
+static DEFINITION: LazyLock<clap::Command> = LazyLock::new(|| bellows::Command::new("bellows").definition());
 
 /// The section about what a command prints, by any of its names.
 fn section_of_command(words: &[&str]) -> Option<&'static Section> {
     let mut words = words.to_vec();
-    if let Some((_, name)) = ALIASES.iter().find(|(alias, _)| words.first() == Some(alias)) {
-        words[0] = name;
+    let command = words.first().and_then(|word| DEFINITION.find_subcommand(word));
+    if let (Some(command), Some(first)) = (command, words.first_mut()) {
+        *first = command.get_name();
     }
     section(&words)
 }

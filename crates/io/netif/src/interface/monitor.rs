@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bellows_netdev::netlink::{Family, Socket};
+use bellows_netdev::netlink::{NetlinkFamily, Socket};
 use rustix::io::Errno;
 
 use super::Interface;
@@ -49,7 +49,7 @@ impl Monitor {
     /// # Errors
     /// Those of `socket(2)`.
     pub fn open() -> io::Result<Monitor> {
-        Ok(Monitor { socket: Socket::with_groups(Family::Route, LINK_GROUP)?, waiting: VecDeque::new() })
+        Ok(Monitor { socket: Socket::with_groups(NetlinkFamily::Route, LINK_GROUP)?, waiting: VecDeque::new() })
     }
 
     /// The next change; `None` if there is none at the moment.

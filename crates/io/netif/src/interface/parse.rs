@@ -6,7 +6,7 @@
 use bellows_wire::MacAddr;
 
 use super::{Interface, OperationalState, Statistics, XdpMode, XdpProgram};
-use crate::netlink::{Message, attributes, text, u32_at, u64_at};
+use crate::netlink::{NetlinkMessage, attributes, text, u32_at, u64_at};
 
 pub(crate) const RTM_NEWLINK: u16 = 16;
 pub(crate) const RTM_DELLINK: u16 = 17;
@@ -51,7 +51,7 @@ const IFF_LOWER_UP: u32 = 1 << 16;
 
 /// The interface in a message of the kernel; `None` if the message is about something else. Messages about a bridge's
 /// ports and about wireless events have the same kinds, and do not describe the interface.
-pub(crate) fn interface(message: &Message<'_>) -> Option<Interface> {
+pub(crate) fn interface(message: &NetlinkMessage<'_>) -> Option<Interface> {
     if !matches!(message.kind, RTM_NEWLINK | RTM_DELLINK) || message.body.len() < HEADER_LEN {
         return None;
     }

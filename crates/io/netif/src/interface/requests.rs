@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use bellows_netdev::netlink::Family;
+use bellows_netdev::netlink::NetlinkFamily;
 use bellows_wire::MacAddr;
 
 use super::Interface;
@@ -12,7 +12,7 @@ use super::parse::{
     HEADER_LEN, IFF_UP, IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_IFNAME, IFLA_MTU, IFLA_NET_NS_FD, RTM_DELLINK, interface,
 };
 use crate::netlink::{
-    ACKNOWLEDGE, CREATE, Connection, DUMP, EXCLUSIVE, Message, NetlinkRequest, RequestError, attributes, u32_at,
+    ACKNOWLEDGE, CREATE, Connection, DUMP, EXCLUSIVE, NetlinkMessage, NetlinkRequest, RequestError, attributes, u32_at,
 };
 
 const RTM_GETLINK: u16 = 18;
@@ -56,7 +56,7 @@ impl Interfaces {
     /// # Errors
     /// Those of `socket(2)`.
     pub fn open() -> io::Result<Interfaces> {
-        Ok(Interfaces { connection: Connection::open(Family::Route)? })
+        Ok(Interfaces { connection: Connection::open(NetlinkFamily::Route)? })
     }
 
     /// The interface with a name, or with this as one of its other names; `None` if there is none.
@@ -227,7 +227,7 @@ impl Interfaces {
 }
 
 /// The address in a message about one.
-fn ipv4_address(message: &Message<'_>) -> Option<(u32, Ipv4Addr)> {
+fn ipv4_address(message: &NetlinkMessage<'_>) -> Option<(u32, Ipv4Addr)> {
     let (header, rest) = message.body.split_at_checked(ADDRESS_HEADER_LEN)?;
     if message.kind != RTM_NEWADDR || header[0] != AF_INET {
         return None;
@@ -240,7 +240,7 @@ fn ipv4_address(message: &Message<'_>) -> Option<(u32, Ipv4Addr)> {
 }
 
 /// The setting in a message about an interface.
-fn arp_ignore(message: &Message<'_>) -> Option<u32> {
+fn arp_ignore(message: &NetlinkMessage<'_>) -> Option<u32> {
     let find = |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, content)| content);
     let families = find(message.body.get(HEADER_LEN..)?, IFLA_AF_SPEC)?;
     let settings = find(find(families, u16::from(AF_INET))?, IFLA_INET_CONF)?;

@@ -179,12 +179,12 @@ impl RawSource {
         };
         status.update(|snapshot| {
             let details = &mut snapshot.details;
-            details.insert("queues", self.config.queues.to_string());
-            details.insert("ring_size", slots.to_string());
-            details.insert("offloads", on(config.offloads));
-            details.insert("promiscuous", on(config.promiscuous));
+            details.queues = Some(self.config.queues.to_string());
+            details.ring_size = Some(slots.to_string());
+            details.offloads = Some(on(config.offloads));
+            details.promiscuous = Some(on(config.promiscuous));
             if self.is_grouped() {
-                details.insert("fanout", mode.to_owned());
+                details.fanout = Some(mode.to_owned());
             }
         });
     }

@@ -16,7 +16,7 @@ mod parse;
 use std::io;
 use std::net::IpAddr;
 
-use bellows_netdev::netlink::Family;
+use bellows_netdev::netlink::NetlinkFamily;
 use bellows_wire::MacAddr;
 
 pub use self::monitor::{RouteEvent, RouteMonitor, events};
@@ -135,7 +135,7 @@ impl RouteTables {
     /// # Errors
     /// Those of `socket(2)`.
     pub fn open() -> io::Result<RouteTables> {
-        Ok(RouteTables { connection: Connection::open(Family::Route)? })
+        Ok(RouteTables { connection: Connection::open(NetlinkFamily::Route)? })
     }
 
     /// Reads the routes of a table, of both families, and gives each to `each` as it comes. Returns whether the tables

@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bellows_netdev::netlink::{Family, Socket};
+use bellows_netdev::netlink::{NetlinkFamily, Socket};
 use rustix::io::Errno;
 
 use super::parse::{RTM_DELROUTE, RTM_NEWROUTE, neighbour, next_hop_object, route};
 use super::{Insertion, KernelNeighbour, KernelRoute};
 use crate::interface::Interface;
 use crate::interface::parse::{RTM_NEWLINK, interface};
-use crate::netlink::{Message, messages, u32_at};
+use crate::netlink::{NetlinkMessage, messages, u32_at};
 
 /// `RTNLGRP_LINK`, `RTNLGRP_NEIGH`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR`,
 /// `RTNLGRP_IPV6_ROUTE` and `RTNLGRP_NEXTHOP`, as bits.
@@ -60,7 +60,7 @@ impl RouteMonitor {
     /// # Errors
     /// Those of `socket(2)`.
     pub fn open() -> io::Result<RouteMonitor> {
-        let socket = Socket::with_groups(Family::Route, GROUPS)?;
+        let socket = Socket::with_groups(NetlinkFamily::Route, GROUPS)?;
         // A small one loses changes, which is noticed.
         let _ = socket.set_receive_buffer(RECEIVE_BUFFER);
         Ok(RouteMonitor { socket })
@@ -102,7 +102,7 @@ fn is_overrun(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOBUFS) || error.kind() == io::ErrorKind::InvalidData
 }
 
-fn event(message: &Message<'_>) -> Option<RouteEvent> {
+fn event(message: &NetlinkMessage<'_>) -> Option<RouteEvent> {
     match message.kind {
         RTM_NEWROUTE => {
             let insertion = match message.flags {

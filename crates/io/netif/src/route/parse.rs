@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bellows_wire::MacAddr;
 
 use super::{AF_INET, AF_INET6, KernelNeighbour, KernelRoute, RouteKind, Special, Way};
-use crate::netlink::{Message, attributes, u16_at, u32_at};
+use crate::netlink::{NetlinkMessage, attributes, u16_at, u32_at};
 
 pub(super) const RTM_NEWROUTE: u16 = 24;
 pub(super) const RTM_DELROUTE: u16 = 25;
@@ -64,7 +64,7 @@ fn address(content: &[u8]) -> Option<IpAddr> {
 }
 
 /// The route in a message of the kernel; `None` if it is about something else.
-pub(super) fn route(message: &Message<'_>) -> Option<KernelRoute> {
+pub(super) fn route(message: &NetlinkMessage<'_>) -> Option<KernelRoute> {
     if !matches!(message.kind, RTM_NEWROUTE | RTM_DELROUTE) || message.body.len() < ROUTE_LEN {
         return None;
     }
@@ -170,7 +170,7 @@ fn next_hops(mut bytes: &[u8], route: &mut KernelRoute) -> Option<()> {
 }
 
 /// The number of the next hop object that a message of the kernel is about; `None` if it is about something else.
-pub(super) fn next_hop_object(message: &Message<'_>) -> Option<u32> {
+pub(super) fn next_hop_object(message: &NetlinkMessage<'_>) -> Option<u32> {
     let rest = message.body.get(NEXT_HOP_OBJECT_LEN..)?;
     let is_object = matches!(message.kind, RTM_NEWNEXTHOP | RTM_DELNEXTHOP);
     let (_, content) = attributes(rest).filter(|_| is_object).find(|(kind, _)| *kind == NHA_ID)?;
@@ -179,7 +179,7 @@ pub(super) fn next_hop_object(message: &Message<'_>) -> Option<u32> {
 
 /// The neighbour in a message of the kernel; `None` if it is about something else. One that is not permanent, or that
 /// is gone, has no Ethernet address here.
-pub(super) fn neighbour(message: &Message<'_>) -> Option<KernelNeighbour> {
+pub(super) fn neighbour(message: &NetlinkMessage<'_>) -> Option<KernelNeighbour> {
     if !matches!(message.kind, RTM_NEWNEIGH | RTM_DELNEIGH) || message.body.len() < NEIGHBOUR_LEN {
         return None;
     }

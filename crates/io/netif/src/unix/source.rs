@@ -88,7 +88,7 @@ impl UnixSource {
             status.meets(peer.as_ref().ok().map(|peer| (u64::from(peer.pid), u64::from(peer.uid))));
             let peer = peer.map(|peer| format!("process {} of user {}", peer.pid, peer.uid));
             status.update(|snapshot| {
-                snapshot.details.insert("peer", peer.unwrap_or_else(|_| "unknown".to_owned()));
+                snapshot.details.peer = Some(peer.unwrap_or_else(|_| "unknown".to_owned()));
             });
             StreamQueue::new(socket).map(Kind::Stream).map_err(|error| no_queue(&error))
         };
@@ -120,9 +120,9 @@ impl PortSource for UnixSource {
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<UnixQueue>, OpenError> {
         status.update(|snapshot| {
-            snapshot.details.insert("mode", self.config.mode.name().to_owned());
+            snapshot.details.mode = Some(self.config.mode.name().to_owned());
             if let UnixMode::Dgram(peer, _) = &self.config.mode {
-                snapshot.details.insert("peer", peer.display().to_string());
+                snapshot.details.peer = Some(peer.display().to_string());
             }
         });
         self.open_own()?;

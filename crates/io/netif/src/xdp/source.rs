@@ -23,7 +23,7 @@ use super::{CAPABILITIES, TransmitChecksums, XdpConfig};
 use crate::finder::{Finder, failed};
 use crate::interface::Interface;
 use crate::netdev::{self, QueueDirection};
-use crate::status::PortStatus;
+use crate::status::{PortDetails, PortStatus};
 use crate::{OpenError, PortSource};
 
 /// Chunks without which a socket that copies is of no use.
@@ -228,17 +228,20 @@ impl XdpSource {
             some => list(some),
         };
         status.update(|snapshot| {
-            snapshot.details = [
-                ("mode", mode),
-                ("copy", if opened.is_zero_copy { "zero-copy" } else { "copied by the kernel" }.to_owned()),
-                ("memory", memory),
-                ("frames", if opened.multi_buffer { "of several buffers, too" } else { "of one buffer" }.to_owned()),
-                ("checksums", checksums.to_owned()),
-                ("promiscuous", if self.config.promiscuous { "on" } else { "off" }.to_owned()),
-                ("queues", list(&self.open)),
-                ("sending", sending),
-            ]
-            .into();
+            let copy = if opened.is_zero_copy { "zero-copy" } else { "copied by the kernel" };
+            let frames = if opened.multi_buffer { "of several buffers, too" } else { "of one buffer" };
+            let promiscuous = if self.config.promiscuous { "on" } else { "off" };
+            snapshot.details = PortDetails {
+                mode: Some(mode),
+                copy: Some(copy.to_owned()),
+                memory: Some(memory),
+                frames: Some(frames.to_owned()),
+                checksums: Some(checksums.to_owned()),
+                promiscuous: Some(promiscuous.to_owned()),
+                queues: Some(list(&self.open)),
+                sending: Some(sending),
+                ..PortDetails::default()
+            };
         });
     }
 }

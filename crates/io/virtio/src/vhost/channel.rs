@@ -12,7 +12,7 @@ use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
 
 use super::ProtocolError;
 use super::closer::{Closer, UntrustedFd};
-use super::message::{HEADER, MAX_BODY, MAX_FILES, Message, flags, header};
+use super::message::{HEADER, MAX_BODY, MAX_FILES, VhostMessage, flags, header};
 use bellows_handover::Signal;
 
 /// Time for the other side to finish a message that it has begun, or to read a reply.
@@ -21,7 +21,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The result of waiting for a message.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    Message(Message),
+    Message(VhostMessage),
     /// The other side has closed the socket, between two messages.
     Closed,
     /// The event was raised, or the timeout has passed.
@@ -126,12 +126,12 @@ impl Channel {
         (number(0), number(4), number(8))
     }
 
-    fn complete(&mut self) -> Message {
+    fn complete(&mut self) -> VhostMessage {
         let (request, flags, _) = self.header();
         let body = self.bytes.split_off(HEADER);
         self.bytes.clear();
         self.begun = None;
-        Message { request, flags, body, files: std::mem::take(&mut self.files) }
+        VhostMessage { request, flags, body, files: std::mem::take(&mut self.files) }
     }
 
     fn closed(&self) -> Result<Incoming, ProtocolError> {

@@ -78,14 +78,14 @@ impl ProtocolFeatures {
 
 /// A received message.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct VhostMessage {
     pub(super) request: u32,
     pub(super) flags: u32,
     pub(super) body: Vec<u8>,
     pub(super) files: Vec<UntrustedFd>,
 }
 
-impl Message {
+impl VhostMessage {
     /// Whether the sender wants a reply with the result.
     pub(super) fn needs_reply(&self) -> bool {
         self.flags & flags::NEED_REPLY != 0

@@ -14,7 +14,9 @@ use super::appbench::{
 };
 use super::engine::Capture;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};
+use crate::bench::{
+    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, packets, whole,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::processes::Answers;
@@ -49,21 +51,6 @@ pub struct Arguments {
     /// Packets per breath
     #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
     burst: usize,
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn beside(&self) -> Option<Beside> {
-        self.conditions.beside
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("apps"), lab.registry, lab.observer)?;
-        Ok(Finished::new(report, text_after_rows))
-    }
 }
 
 /// Packets in the capture that apps read.
@@ -138,8 +125,13 @@ impl Observer for PartialProgress<'_> {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program call [`appbench::measure`] in a fresh process.
-fn run(
+/// Runs the benchmark. Its workers are those of `appbench`.
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+    let report = measure(options, &lab.worker(Arguments::NAME), lab.registry, lab.observer)?;
+    Ok(Finished::new(report, Report::sentences_below))
+}
+
+fn measure(
     options: &Arguments,
     arguments: &[&str],
     registry: &Registry,
@@ -196,7 +188,7 @@ fn run(
         };
         let is_first = outcome.is_none();
         let outcome = outcome.get_or_insert_with(|| {
-            let report = Report::new("apps", machine, options.processes, Vec::new());
+            let report = Report::new(Arguments::NAME, machine, options.processes, Vec::new());
             Outcome { report, residents: there.clone(), width }
         });
         let answered = jobs.iter().zip(found.answers).filter(|(_, answers)| !answers.is_empty());
@@ -320,12 +312,6 @@ impl Outcome {
     }
 }
 
-/// The text below the rows.
-fn text_after_rows(report: &Report) -> String {
-    let sentences = report.sentences();
-    if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
-}
-
 /// What its figures are.
 const CASES: Cases = Cases {
     text: &[
@@ -348,19 +334,26 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "apps";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --packets 2000 --resident l1 --case tee";
+    const MORE: &'static [&'static str] = &["--processes 1 --packets 2000 --resident l1 --case ip4-lookup"];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name"),
         (&["--resident", "l5"], "`l5` is not a level of the memory hierarchy"),
         (&["--packets", "none"], "give a number of packets"),
     ];
-
     /// The workers are those of `appbench`.
-    fn work(registry: &Registry) -> Result<(), std::io::Error> {
-        appbench::Arguments::work(registry)
+    const WORK: RunWorker = appbench::Arguments::WORK;
+    const RUN: RunBenchmark<Self> = run;
+
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
     }
 }
 

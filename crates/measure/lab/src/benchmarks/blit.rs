@@ -15,16 +15,14 @@ use std::str::FromStr;
 
 use bellows_blit::Blitter;
 use bellows_blit::plan::{Move, Plan};
-use bellows_config::Registry;
 use bellows_sys::cache;
 use bellows_sys::memory::Words;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
-use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, lower_quartile, median_or_nan};
@@ -147,20 +145,6 @@ impl Where {
     }
 }
 
-/// Text that does not name such a level.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a place to copy from and to; give l1, l2, l3 or cold")]
-pub struct UnknownWhere(String);
-
-impl FromStr for Where {
-    type Err = UnknownWhere;
-
-    fn from_str(text: &str) -> Result<Where, UnknownWhere> {
-        let found = Where::ALL.into_iter().find(|place| place.name() == text);
-        found.ok_or_else(|| UnknownWhere(text.to_owned()))
-    }
-}
-
 named! {
     /// When a blitter copies.
     enum BlitCase {
@@ -217,16 +201,6 @@ pub struct Arguments {
     rounds: usize,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, text))
-    }
-}
-
 /// All sizes and batches in one level, for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BlitTask {
@@ -254,7 +228,7 @@ struct BlitAnswer {
 }
 
 /// Runs the benchmark. Its workers call [`measure`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(BlitCase::ALL, BlitCase::name, &options.figures.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
@@ -268,13 +242,10 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
             Err(missing) => notes.push(missing.to_string()),
         }
     }
-    let Answers { answers, machine, interrupted }: Answers<BlitAnswer> =
-        lab.answers("blit", &tasks, options.figures.processes)?;
-    let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
-    let mut report = Report::new("blit", machine, options.figures.processes, results);
-    report.notes = notes;
-    report.interrupted = interrupted;
-    Ok(report)
+    let report = lab.report(options, &tasks, options.figures.processes, |answers: &[Vec<BlitAnswer>]| {
+        (tasks.iter().zip(answers).flat_map(|(task, answers)| figures(task, answers)).collect(), notes)
+    })?;
+    Ok(Finished::new(report, text))
 }
 
 /// The medians over the processes.
@@ -424,11 +395,7 @@ fn text(report: &Report) -> String {
             text.push('\n');
         }
     }
-    let sentences = report.sentences();
-    if !sentences.is_empty() {
-        let _ = write!(text, "\n{sentences}");
-    }
-    text
+    text + &report.sentences_below()
 }
 
 /// What its figures are.
@@ -456,19 +423,21 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "blit";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "1", "--size", "60", "--where", "l1", "--batch", "32"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 1 --size 60 --where l1 --batch 32";
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
         (&["--size", "60,0"], "`0` is not a size; give bytes from 1 to 65536, or imix"),
-        (&["--where", "dram"], "`dram` is not a place to copy from and to; give l1, l2, l3 or cold"),
+        (&["--where", "dram"], "there is no `dram`; give l1, l2, l3 or cold"),
         (&["--batch", "0"], "0 is not in 1..=1024"),
     ];
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

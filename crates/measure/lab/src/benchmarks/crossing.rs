@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_config::Registry;
 use bellows_engine::{App, Control, Engine, Io, Network, Port, Ports, Settings, WorkerSpec};
 use bellows_packet::{Packet, Template, Vector, free_all, pool, push_filled};
 use bellows_sys::wake::{WakeEvent, sleep_until_readable};
@@ -25,12 +24,11 @@ use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases};
-use crate::processes::Answers;
-use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
+use crate::report::{BenchError, Measurement, Ratio, chosen};
 use crate::timing::median_or_nan;
-use crate::workers::{self, fail, settle};
+use crate::workers::{self, fail, settle_beside_others};
 
 /// Packets in a vector.
 const BURST: usize = 128;
@@ -92,16 +90,6 @@ pub struct Arguments {
     slice: usize,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, |report| report.text_beside("crossing", "ring")))
-    }
-}
-
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct CrossingTask {
@@ -118,12 +106,17 @@ struct CrossingFigure {
     ratio: f64,
 }
 
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(CrossingCase::ALL, CrossingCase::name, &options.figures.case)?;
     let tasks = [CrossingTask { cases: cases.clone(), options: options.clone() }];
-    let Answers { answers, machine, interrupted }: Answers<Vec<CrossingFigure>> =
-        lab.answers("crossing", &tasks, options.figures.processes)?;
-    let figures: Vec<CrossingFigure> = answers.into_iter().flatten().flatten().collect();
+    let report = lab.report(options, &tasks, options.figures.processes, |answers: &[Vec<Vec<CrossingFigure>>]| {
+        (figures(&cases, &answers.concat().concat()), Vec::new())
+    })?;
+    Ok(Finished::new(report, |report| report.text_beside("crossing", "ring")))
+}
+
+/// The medians over the processes.
+fn figures(cases: &[CrossingCase], figures: &[CrossingFigure]) -> Vec<Measurement> {
     let row = |case: &CrossingCase| {
         let of_case: Vec<&CrossingFigure> = figures.iter().filter(|figure| figure.case == *case).collect();
         let of = |figure: fn(&CrossingFigure) -> f64| of_case.iter().map(|one| figure(one)).collect::<Vec<f64>>();
@@ -131,19 +124,14 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         let reference = Some(median_or_nan(&of(|one| one.ring)));
         Some(Measurement { reference, of_reference: Ratio::of(&of(|one| one.ratio)), ..measured })
     };
-    let results = cases.iter().filter_map(row).collect();
-    let mut report = Report::new("crossing", machine, options.figures.processes, results);
-    report.interrupted = interrupted;
-    Ok(report)
+    cases.iter().filter_map(row).collect()
 }
 
 /// Does the task, in a fresh process.
 fn measure(task: CrossingTask) -> Vec<CrossingFigure> {
     let CrossingTask { cases, options } = task;
-    let all = cpu::allowed();
-    settle(options.common.cpu);
-    let own = cpu::allowed();
-    let Some((&one, other)) = own.first().zip(all.into_iter().find(|cpu| !own.contains(cpu))) else {
+    let others = settle_beside_others(options.common.cpu);
+    let (Some(&one), Some(&other)) = (cpu::allowed().first(), others.first()) else {
         fail(&"a crossing takes two processors, and this process may use only one");
     };
     pool::ensure().unwrap_or_else(|error| fail(&error));
@@ -509,16 +497,19 @@ const CASES: Cases = Cases {
     labels: &[],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "crossing";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--slice", "5"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[(
+    const QUICK: &'static str = "--processes 1 --rounds 1 --slice 5";
+    const REFUSED: &'static [RefusedOptions] = &[(
         &["--case", "ring"],
         "no case has `ring` in its name; there are throughput, latency, wake-up and wake-up-sender",
     )];
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

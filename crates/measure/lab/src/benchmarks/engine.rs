@@ -2,7 +2,7 @@
 //!
 //! Each case runs a network of real apps with counters on, beside a *bare loop*: the work of its apps without an
 //! engine, in the same process. The processes of all schedules live at the same time and take turns
-//! ([`turns`](crate::turns)), so that schedules can be compared. Each case has several such groups of fresh processes.
+//! ([`turns`]), so that schedules can be compared. Each case has several such groups of fresh processes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use bellows_basic::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
-use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::Timeline;
@@ -19,15 +18,17 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{
+    Benchmark, Common, Conditions, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, beside_bare_loop};
-use crate::workers::{self, Side, fail, settle};
+use crate::turns::{self, Match, beside_bare_loop};
+use crate::workers::{self, Contender, fail, settle};
 
 /// Length of the packets.
 const SIZE: usize = 60;
@@ -62,20 +63,6 @@ pub struct Arguments {
     /// Bytes between packet buffers: a multiple of 64 from 2240 to 262144
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn beside(&self) -> Option<Beside> {
-        self.conditions.beside
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
 }
 
 /// The cases.
@@ -165,13 +152,13 @@ struct EngineTask {
 }
 
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(EngineCase::ALL, EngineCase::name, &options.figures.case)?;
     let captured = if cases.contains(&EngineCase::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured)?;
     let schedules = options.conditions.schedules();
     let sides = cases.len() * schedules.len();
-    let mut series = lab.series("engine", &options.common, sides, options.figures.processes);
+    let mut series = lab.series(options, sides, options.figures.processes);
     let mut notes = Vec::new();
     for &case in &cases {
         let tasks = |number: usize| {
@@ -187,7 +174,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         })?;
         notes.extend(other_schedules(case, options, &matches));
     }
-    Ok(Report { notes, ..series.report() })
+    Ok(Finished::after_rows(Report { notes, ..series.report() }))
 }
 
 fn summarise(
@@ -197,7 +184,7 @@ fn summarise(
     options: &Arguments,
     matches: &[Match],
 ) -> Option<Measurement> {
-    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
+    let each = |figure| turns::figures(matches, side, figure);
     let values = each(0);
     let mut labels = case.labels();
     labels.push(("schedule", json!(schedule)));
@@ -216,7 +203,7 @@ fn other_schedules(case: EngineCase, options: &Arguments, matches: &[Match]) -> 
         return None;
     }
     let text = |(other, schedule): (usize, &Schedule)| {
-        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((other + 1, 0), (0, 0), 0)).collect();
+        let ratios = turns::ratios(matches, (other + 1, 0), (0, 0));
         Some(format!("{schedule} {}", Ratio::of(&ratios)?.written()))
     };
     let texts: Vec<String> = others.iter().enumerate().filter_map(text).collect();
@@ -243,7 +230,7 @@ const CAPTURE_TURNS: usize = 5;
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: EngineTask) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: EngineTask) -> Result<Box<dyn Contender>, String> {
     let EngineTask { case, schedule, options, capture, swapped } = task;
     if let Some(stride) = options.stride
         && let Err(error) = pool::init(pool::Config { stride, ..pool::Config::default() })
@@ -255,16 +242,16 @@ fn lay_out(task: EngineTask) -> Result<Box<dyn Side>, String> {
 }
 
 /// A side whose turn is a closure.
-struct FnSide<F>(F);
+struct FnContender<F>(F);
 
-impl<F: FnMut() -> Turn> Side for FnSide<F> {
+impl<F: FnMut() -> Turn> Contender for FnContender<F> {
     fn turn(&mut self) -> Turn {
         self.0()
     }
 }
 
-fn side_of<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
-    Box::new(FnSide(turn))
+fn side_of<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Contender> {
+    Box::new(FnContender(turn))
 }
 
 struct EngineBench {
@@ -295,7 +282,7 @@ fn part(calls: usize, mut call: impl FnMut()) -> Sliced {
 
 impl EngineBench {
     /// Lays out a case, ready to take turns. Its figures are its own and that of its bare loop, if it has one.
-    fn lay_out(&self, case: EngineCase) -> Box<dyn Side> {
+    fn lay_out(&self, case: EngineCase) -> Box<dyn Contender> {
         let burst = self.burst;
         match case {
             EngineCase::SourceSink => {
@@ -338,7 +325,12 @@ impl EngineBench {
     }
 
     /// Clocks per packet of the engine and of the bare loop.
-    fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
+    fn alternate(
+        &self,
+        packets: usize,
+        mut engine: Engine,
+        mut reference: impl FnMut() + 'static,
+    ) -> Box<dyn Contender> {
         let calls = SLICE.div_ceil(packets);
         let mut is_first = self.swapped;
         side_of(move || {
@@ -363,7 +355,7 @@ impl EngineBench {
 
     /// The ratio of the cost from source to sink under two configurations, each with or without sampled breaths and
     /// with or without a runtime directory, to which the timeline is written.
-    fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> Box<dyn Side> {
+    fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> Box<dyn Contender> {
         let engine = |(sampling, has_runtime_dir): (bool, bool)| {
             let settings = Settings { burst: self.burst, schedule: self.schedule, sampling, ..Settings::default() };
             let runtime_dir = has_runtime_dir.then(|| Arc::new(runtime_dir(&format!("{sampling}"))));
@@ -399,7 +391,7 @@ impl EngineBench {
     }
 
     /// Clocks per event of the timeline, without reading the clock.
-    fn event(&self) -> Box<dyn Side> {
+    fn event(&self) -> Box<dyn Contender> {
         let runtime_dir = runtime_dir("events");
         side_of(move || {
             let mut clocks = f64::NAN;
@@ -412,7 +404,7 @@ impl EngineBench {
 
     /// Clocks per packet for each additional app: a long chain minus a short one. The reference is the work of one app
     /// without an engine.
-    fn difference(&self, mut long: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
+    fn difference(&self, mut long: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Contender> {
         let mut short = self.engine(source_sink());
         let calls = (SLICE / 4).div_ceil(self.burst);
         let packets = (calls * CHAIN * self.burst) as f64;
@@ -429,7 +421,7 @@ impl EngineBench {
     }
 
     /// Nanoseconds of a breath in which no packet moves.
-    fn idle(&self) -> Box<dyn Side> {
+    fn idle(&self) -> Box<dyn Contender> {
         let mut engine = self.engine(production());
         // The sources send one packet each at the start.
         while engine.breathe() {}
@@ -445,7 +437,7 @@ impl EngineBench {
     }
 
     /// Million packets per second from a capture in the page cache.
-    fn read_capture(&self) -> Box<dyn Side> {
+    fn read_capture(&self) -> Box<dyn Contender> {
         let EngineBench { schedule, burst, capture, .. } = self;
         let (schedule, burst, capture) = (*schedule, *burst, capture.clone());
         side_of(move || {
@@ -741,17 +733,24 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "engine";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 1 --schedule flat";
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (&["--processes", "1", "--stride", "2241"], "the stride 2241 is not a multiple of 64"),
         (&["--schedule", "warp"], "there is no schedule `warp`"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
     }
 }
 

@@ -1,7 +1,7 @@
 //! `bench history`: whether the engine's speed depends on earlier traffic.
 //!
 //! Processes run the same network and measure the same traffic: one has had this traffic from its start, one was idle
-//! before, one had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)),
+//! before, one had other traffic. They live at the same time and take turns of a millisecond ([`turns`]),
 //! so that a disturbance of one disturbs the others. A network whose mix of packets changes and changes back is
 //! compared with one whose mix stays the same, before and after.
 //!
@@ -18,23 +18,24 @@ use std::time::Duration;
 
 use bellows_basic::{counter, rss, sample, sink, tee, truncate};
 use bellows_config::Bytes;
-use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, MAIN, Network, Port, Ports, Schedule, Settings, WorkerSpec};
 use bellows_packet::Template;
-use bellows_sys::{clock, cpu};
+use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{
+    Benchmark, Common, Conditions, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{configured, linked};
-use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::report::{BenchError, Measurement, chosen};
 use crate::slices::{Turn, sliced};
 use crate::targets::conclusion_within;
 use crate::timing::median_or_nan;
-use crate::turns::Match;
-use crate::workers::{self, Side, fail, settle};
+use crate::turns::{self, Match};
+use crate::workers::{self, Contender, fail, settle_beside_others};
 
 /// Packets per breath.
 const BURST: usize = 128;
@@ -95,20 +96,6 @@ pub struct Arguments {
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "give a number of seconds, such as 3 or 0.5")?;
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn beside(&self) -> Option<Beside> {
-        self.conditions.beside
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
 }
 
 /// The cases.
@@ -188,7 +175,7 @@ impl HistoryComparison {
 
     /// The ratios over all matches.
     fn results(&self, options: &Arguments, matches: &[Match]) -> Vec<Measurement> {
-        let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
+        let clocks = turns::figures(matches, 0, 0);
         let result = |(number, &(case, before)): (usize, &(HistoryCase, History))| {
             let other = (number + 1, 0);
             let ratio = |found: &Match| match self.workload {
@@ -217,7 +204,7 @@ fn tenths(clocks: f64) -> Value {
 }
 
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = if options.control.is_some() {
         vec![HistoryCase::Control]
     } else {
@@ -225,14 +212,14 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     };
     let comparisons = comparisons(options, &cases);
     let sides = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut series = lab.series("history", &options.common, sides, options.figures.processes);
+    let mut series = lab.series(options, sides, options.figures.processes);
     for comparison in &comparisons {
         let tasks = |_| comparison.tasks(options);
         series.group(&comparison.turns(options), &[], tasks, |matches| comparison.results(options, matches))?;
     }
     let mut report = series.report();
     report.notes = vec![conclusion_within(&report.results, BOUNDS, named)];
-    Ok(report)
+    Ok(Finished::after_rows(report))
 }
 
 /// The comparisons for the chosen cases: all histories of a network together.
@@ -269,12 +256,9 @@ fn named(result: &Measurement) -> String {
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: HistoryTask) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: HistoryTask) -> Result<Box<dyn Contender>, String> {
     let HistoryTask { workload, before, schedule, options } = task;
-    let all = cpu::allowed();
-    settle(options.common.cpu);
-    let own = cpu::allowed();
-    let mut others = all.into_iter().filter(|cpu| !own.contains(cpu));
+    let mut others = settle_beside_others(options.common.cpu).into_iter();
     let further: Vec<Option<usize>> = (1..options.workers).map(|_| others.next()).collect();
     // The total stays within a burst, because a larger one would cost more per packet.
     let counted = BURST - options.control.unwrap_or(0);
@@ -295,11 +279,11 @@ fn lay_out(task: HistoryTask) -> Result<Box<dyn Side>, String> {
         (_, History::OtherTraffic) => bench.live(traffic::OTHER, options.rounds),
     }
     bench.pass(traffic::USUAL, options.rounds / 4);
-    Ok(Box::new(HistorySide { bench, before, counted, rounds: options.rounds }))
+    Ok(Box::new(HistoryContender { bench, before, counted, rounds: options.rounds }))
 }
 
 /// The worker's side: a network with a history.
-struct HistorySide {
+struct HistoryContender {
     bench: Bench,
     before: History,
     /// Counted packets per breath.
@@ -307,7 +291,7 @@ struct HistorySide {
     rounds: usize,
 }
 
-impl Side for HistorySide {
+impl Contender for HistoryContender {
     fn turn(&mut self) -> Turn {
         self.bench.measure(self.counted)
     }
@@ -558,19 +542,29 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "history";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 2 --idle-seconds 0.01 --tees 1 --schedule flat";
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 2 --idle-seconds 0.01 --tees 1 --schedule flat --workers 2",
+        "--processes 1 --rounds 2 --tees 1 --schedule flat --workers 2 --control 4",
+    ];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
         (&["--tees", "3,0"], "0 is not in 1..=100"),
         (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
         (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
     }
 }
 

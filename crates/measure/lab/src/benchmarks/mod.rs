@@ -3,7 +3,7 @@
 use bellows_config::Registry;
 use clap::Args;
 
-use crate::bench::{Listed, benchmarks};
+use crate::bench::{Benchmark, RefusedOptions, RunWorker, benchmarks};
 use crate::beside::disturb;
 use crate::cases::Cases;
 
@@ -41,21 +41,34 @@ pub struct BenchmarkEntry {
     pub name: &'static str,
     /// Whether it has its own command instead of a subcommand of `bench`.
     pub is_apart: bool,
-    /// See [`Listed::CASES`].
+    /// See [`Benchmark::CASES`].
     pub cases: Cases,
-    /// See [`Listed::QUICK`].
-    pub quick: &'static [&'static str],
-    /// See [`Listed::REFUSED`].
-    pub refused: &'static [(&'static [&'static str], &'static str)],
+    /// See [`Benchmark::QUICK`].
+    pub quick: &'static str,
+    /// See [`Benchmark::MORE`].
+    pub more: &'static [&'static str],
+    /// See [`Benchmark::RARE`].
+    pub rare: &'static [&'static str],
+    /// See [`Benchmark::REFUSED`].
+    pub refused: &'static [RefusedOptions],
     /// The clap definition, for the help.
     pub command: fn() -> clap::Command,
-    work: fn(&Registry) -> Result<(), std::io::Error>,
+    work: RunWorker,
 }
 
 impl BenchmarkEntry {
-    const fn of<B: Listed>(name: &'static str, is_apart: bool) -> BenchmarkEntry {
-        let command = || B::augment_args(clap::Command::new("bench"));
-        BenchmarkEntry { name, is_apart, cases: B::CASES, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
+    const fn of<B: Benchmark>(is_apart: bool) -> BenchmarkEntry {
+        BenchmarkEntry {
+            name: B::NAME,
+            is_apart,
+            cases: B::CASES,
+            quick: B::QUICK,
+            more: B::MORE,
+            rare: B::RARE,
+            refused: B::REFUSED,
+            command: || B::augment_args(clap::Command::new("bench")),
+            work: B::WORK,
+        }
     }
 
     /// The words of its command, without the program's name.

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bellows_config::Registry;
 use bellows_ipc::mapping::SharedMapping;
 use bellows_ipc::memfd;
 use bellows_ipc::notify::{Notifier, Notifiers, check_io_uring};
@@ -30,13 +29,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
-use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
 use crate::timing::median_or_nan;
-use crate::workers::{self, fail, settle};
+use crate::workers::{self, fail, settle_beside_others};
 
 /// The pause before a notification, in nanoseconds, so that the sleeper is asleep.
 const PAUSE: u64 = 50_000;
@@ -137,16 +135,6 @@ pub struct Arguments {
     rounds: usize,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, text))
-    }
-}
-
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct NotifyTask {
@@ -180,16 +168,15 @@ impl NotifyAnswer {
 }
 
 /// Runs the benchmark. Its workers call [`measure`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(NotifyCase::ALL, NotifyCase::name, &options.figures.case)?;
     let tasks = [NotifyTask { cases: cases.clone(), options: options.clone() }];
-    let Answers { answers, machine, interrupted }: Answers<NotifyAnswer> =
-        lab.answers("notify", &tasks, options.figures.processes)?;
-    let answers = answers.concat();
-    let mut report = Report::new("notify", machine, options.figures.processes, results(&cases, &answers));
-    report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
-    report.interrupted = interrupted;
-    Ok(report)
+    let report = lab.report(options, &tasks, options.figures.processes, |answers: &[Vec<NotifyAnswer>]| {
+        let answers = answers.concat();
+        let notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
+        (results(&cases, &answers), notes)
+    })?;
+    Ok(Finished::new(report, text))
 }
 
 /// The medians over the processes.
@@ -272,24 +259,17 @@ fn text(report: &Report) -> String {
         let _ =
             writeln!(text, "{case:10}  {condition:9}  {median:>8.0}  {clocks:>19}  {unit:13}{ratio:>29}  {seen:>23}");
     }
-    let sentences = report.sentences();
-    if !sentences.is_empty() {
-        let _ = write!(text, "\n{sentences}");
-    }
-    text
+    text + &report.sentences_below()
 }
 
 /// Does the task, in a fresh process.
 fn measure(task: NotifyTask) -> NotifyAnswer {
     let NotifyTask { cases, options } = task;
-    let all = cpu::allowed();
-    settle(options.common.cpu);
-    let own = cpu::allowed();
-    let other = all.iter().copied().find(|cpu| !own.contains(cpu));
+    let other = settle_beside_others(options.common.cpu).first().copied();
     let (mut figures, mut missing) = (Vec::new(), Vec::new());
     if cases.iter().any(|case| NotifyCase::NOTIFY.contains(case)) {
         if other.is_none() {
-            let own = cpu::ranges(&own);
+            let own = cpu::ranges(&cpu::allowed());
             missing.push(format!("helper, poll, epoll, read: not available: only processor {own} may be used"));
         }
         let (channels, kernel) = channels(other, &mut missing).unwrap_or_else(|error| fail(&error));
@@ -582,14 +562,19 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "notify";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+    const QUICK: &'static str = "--processes 1 --rounds 2";
+    // Of machines with io_uring, and with free pages of 2 MiB.
+    const RARE: &'static [&'static str] = &["direct", "fault-2m"];
+    const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper")];
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

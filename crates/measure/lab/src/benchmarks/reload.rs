@@ -11,17 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_config::Registry;
 use bellows_engine::{App, AppError, AppSpec, Control, Engine, Io, MAIN, Network, Outcome, Schedule, Settings};
 use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Text, loaded};
-use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
@@ -52,20 +50,6 @@ pub struct Arguments {
     /// Fresh processes per schedule; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
     processes: usize,
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn beside(&self) -> Option<Beside> {
-        self.conditions.beside
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, Report::text))
-    }
 }
 
 /// One schedule for one process.
@@ -113,7 +97,7 @@ struct PacketCounts {
 }
 
 /// Runs the benchmark. Its workers call [`measure`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let most = lines(options.apps) + 1;
     if options.workers > most {
         let Arguments { apps, workers, .. } = options;
@@ -124,12 +108,20 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let schedules = options.conditions.schedules();
     let task = |&schedule: &Schedule| ReloadTask { schedule, options: options.clone() };
     let tasks: Vec<ReloadTask> = schedules.iter().map(task).collect();
-    let Answers { answers, machine, interrupted }: Answers<ReloadAnswer> =
-        lab.answers("reload", &tasks, options.processes)?;
+    let report = lab.report(options, &tasks, options.processes, |answers| summarise(options, &schedules, answers))?;
+    Ok(Finished::new(report, Report::text))
+}
+
+/// The figures and the notes of all schedules.
+fn summarise(
+    options: &Arguments,
+    schedules: &[Schedule],
+    answers: &[Vec<ReloadAnswer>],
+) -> (Vec<Measurement>, Vec<String>) {
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
     let mut notes = Vec::new();
-    for (schedule, answers) in schedules.iter().zip(&answers) {
+    for (schedule, answers) in schedules.iter().zip(answers) {
         let labels = || {
             let mut labels = vec![("schedule", json!(schedule)), ("apps", apps.into()), ("links", links.into())];
             if options.workers > 1 {
@@ -150,10 +142,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         notes.extend(disturbance(*schedule, answers));
     }
     notes.extend(shortage(options.workers, cpu::allowed().len()));
-    let mut report = Report::new("reload", machine, options.processes, results);
-    report.notes = notes;
-    report.interrupted = interrupted;
-    Ok(report)
+    (results, notes)
 }
 
 /// A sentence with the packet counts of all processes. The workers have checked that they balance.
@@ -434,16 +423,24 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "reload";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --apps 8 --reloads 2 --schedule flat";
+    const MORE: &'static [&'static str] = &["--processes 1 --apps 8 --reloads 2 --schedule flat --workers 2"];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--apps", "0"], "0 is not in 1..=2000"),
         (&["--workers", "3", "--apps", "8"], "8 apps are enough for 2 workers, not for 3"),
     ];
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
     }
 }
 

@@ -29,7 +29,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_basic::{rss, sink, source};
-use bellows_config::{Configure, Registry};
+use bellows_config::Configure;
 use bellows_engine::{Control, End, Engine, MAIN, Network, Settings, WorkerSpec};
 use bellows_interfaces::{vhost_user, virtio_user};
 use bellows_observe::Snapshot;
@@ -39,7 +39,7 @@ use serde_json::json;
 
 use super::engine::Loop;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases};
 use crate::machine::Machine;
 use crate::networks::{Folder, configured, linked};
@@ -48,7 +48,7 @@ use crate::slices::{Turn, sliced};
 use crate::steal::{TICKS_PER_SECOND, stolen};
 use crate::supply::{self, SupplyConfig};
 use crate::timing::median_or_nan;
-use crate::workers::{self, ProcessError, Reply, Side, Worker, fail, settle};
+use crate::workers::{self, Contender, ProcessError, Reply, Worker, fail, settle};
 
 /// Packets in a vector.
 const BURST: usize = 128;
@@ -108,17 +108,6 @@ pub struct Arguments {
     slice: usize,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("workers"), lab.observer)?;
-        Ok(Finished::new(report, |report| report.text_beside("workers", "processes")))
-    }
-}
-
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct WorkersTask {
@@ -162,8 +151,8 @@ impl Set {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`lay_out`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(WorkersCase::ALL, WorkersCase::name, &options.figures.case)?;
     let all = cpu::allowed();
     let one = options.common.processor();
@@ -176,9 +165,10 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let folder = Folder::new("workers")?;
     let mut sets: Vec<(WorkersCase, Set)> = Vec::new();
     let (mut machine, mut interrupted) = (None, false);
+    let arguments = lab.worker(Arguments::NAME);
     let count = cases.len() * options.figures.processes;
     for number in 0..count {
-        observer.progress(number, count);
+        lab.observer.progress(number, count);
         let case = cases[number % cases.len()];
         let task = |processors: &[usize]| WorkersTask {
             case,
@@ -188,7 +178,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             slice: Duration::from_millis(options.slice as u64),
         };
         let tasks = [vec![task(&[one, other])], vec![task(&[one]), task(&[other])]];
-        match compare(case, &tasks, options.rounds, arguments, observer) {
+        match compare(case, &tasks, options.rounds, &arguments, lab.observer) {
             Ok((set, found)) => {
                 sets.push((case, set));
                 machine.get_or_insert(found);
@@ -200,16 +190,17 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             Err(error) => return Err(error.into()),
         }
     }
-    observer.progress(count, count);
+    lab.observer.progress(count, count);
     let of =
         |case: WorkersCase| sets.iter().filter(move |(of, _)| *of == case).map(|(_, set)| set).collect::<Vec<&Set>>();
     let results = cases.iter().filter_map(|&case| row(case, &of(case))).collect();
-    let mut report = Report::new("workers", machine.unwrap_or_else(Machine::here), options.figures.processes, results);
+    let mut report =
+        Report::new(Arguments::NAME, machine.unwrap_or_else(Machine::here), options.figures.processes, results);
     let lost: Vec<f64> = sets.iter().flat_map(|(_, set)| &set.pairs).map(|pair| pair.lost).collect();
     report.lost = Some(lost.iter().sum::<f64>() / lost.len().max(1) as f64);
     report.notes = cases.iter().flat_map(|&case| notes(case, &of(case))).collect();
     report.interrupted = interrupted;
-    Ok(report)
+    Ok(Finished::new(report, |report| report.text_beside("workers", "processes")))
 }
 
 /// The row of a case.
@@ -291,7 +282,7 @@ fn turn_together(workers: &mut [Worker]) -> Result<Vec<Turn>, ProcessError> {
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: WorkersTask) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: WorkersTask) -> Result<Box<dyn Contender>, String> {
     let WorkersTask { case, apps, processors, folder, slice } = task;
     settle(processors.first().copied());
     let is_divided = matches!(case, WorkersCase::Rss | WorkersCase::RssBoth) && processors.len() > 1;
@@ -307,7 +298,7 @@ fn lay_out(task: WorkersTask) -> Result<Box<dyn Side>, String> {
     let further = processors.iter().skip(1);
     network.workers.extend(further.map(|&cpu| WorkerSpec { name: OTHER.to_owned(), cpu: Some(cpu), numa: None }));
     let engine = engine(network);
-    let mut side = WorkersSide { engine, processors, slice, share };
+    let mut side = WorkersContender { engine, processors, slice, share };
     side.wait_for_packets();
     Ok(Box::new(side))
 }
@@ -319,14 +310,14 @@ fn engine(network: Network) -> Engine {
 }
 
 /// The worker's side: an engine that runs in its turns only.
-struct WorkersSide {
+struct WorkersContender {
     engine: Engine,
     processors: Vec<usize>,
     slice: Duration,
     share: Option<f64>,
 }
 
-impl WorkersSide {
+impl WorkersContender {
     /// Runs the engine while another thread does something.
     fn run<T: Send>(&mut self, meanwhile: impl FnOnce(&Control) -> T + Send) -> T {
         let control = self.engine.control();
@@ -357,7 +348,7 @@ impl WorkersSide {
     }
 }
 
-impl Side for WorkersSide {
+impl Contender for WorkersContender {
     fn turn(&mut self) -> Turn {
         let (slice, processors, share) = (self.slice, self.processors.clone(), self.share);
         self.run(move |control| {
@@ -521,16 +512,19 @@ const CASES: Cases = Cases {
     labels: &[],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "workers";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--apps", "5", "--slice", "20"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 1 --apps 5 --slice 20";
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "ring"], "no case has `ring` in its name; there are chain, rss, rss-both and vhost"),
         (&["--slice", "0"], "0 is not in 1..=10000"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

@@ -24,7 +24,7 @@ use bellows_wire::{EtherType, EthernetHeader, FrameError, MacAddr, Sum, UdpFrame
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use protocols::{IpVersion, Protocol};
+use protocols::{FrameProtocol, IpVersion};
 
 /// The kinds of traffic and their syntax, for help texts.
 pub const HELP: &str = "\
@@ -76,8 +76,8 @@ const WEIGHT: &str = "weight; give a whole number above 0";
 
 const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
 
-const PROTOCOLS: [(Protocol, u32); 4] =
-    [(Protocol::Tcp, 80), (Protocol::Udp, 15), (Protocol::Icmp, 3), (Protocol::Arp, 2)];
+const PROTOCOLS: [(FrameProtocol, u32); 4] =
+    [(FrameProtocol::Tcp, 80), (FrameProtocol::Udp, 15), (FrameProtocol::Icmp, 3), (FrameProtocol::Arp, 2)];
 
 /// A kind of traffic. [`HELP`] describes its text form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ enum TrafficKind {
     /// A range of sizes.
     Range(u32, u32),
     /// Protocols with their weights.
-    Protocols(Vec<(Protocol, u32)>),
+    Protocols(Vec<(FrameProtocol, u32)>),
     /// Sizes, alone or as a range, of packets that may be fragmented.
     MayFragment(Box<TrafficKind>),
     /// Small frames that are not IP.
@@ -238,7 +238,8 @@ impl TrafficKind {
             }
             _ if is_protocols(text) => {
                 let unknown = |name: &str| TrafficError::Protocol(name.to_owned(), text.to_owned());
-                weighted(text, |name| Protocol::named(name).ok_or_else(|| unknown(name))).map(TrafficKind::Protocols)
+                weighted(text, |name| FrameProtocol::named(name).ok_or_else(|| unknown(name)))
+                    .map(TrafficKind::Protocols)
             }
             _ if text.contains(['/', '.']) => Ok(TrafficKind::Capture(PathBuf::from(text))),
             _ => Err(TrafficError::Unknown(text.to_owned())),
@@ -248,7 +249,7 @@ impl TrafficKind {
 
 /// Whether a list names at least one protocol, so that it is a list of protocols.
 fn is_protocols(text: &str) -> bool {
-    text.split(',').any(|item| Protocol::named(item.split(':').next().unwrap_or(item)).is_some())
+    text.split(',').any(|item| FrameProtocol::named(item.split(':').next().unwrap_or(item)).is_some())
 }
 
 /// Parses a list of items with weights, and divides the weights by their greatest common divisor.

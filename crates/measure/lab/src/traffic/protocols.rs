@@ -20,20 +20,20 @@ const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 /// The protocol of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum FrameProtocol {
     Tcp,
     Udp,
     Icmp,
     Arp,
 }
 
-impl Protocol {
-    pub(super) fn named(name: &str) -> Option<Protocol> {
+impl FrameProtocol {
+    pub(super) fn named(name: &str) -> Option<FrameProtocol> {
         match name {
-            "tcp" => Some(Protocol::Tcp),
-            "udp" => Some(Protocol::Udp),
-            "icmp" => Some(Protocol::Icmp),
-            "arp" => Some(Protocol::Arp),
+            "tcp" => Some(FrameProtocol::Tcp),
+            "udp" => Some(FrameProtocol::Udp),
+            "icmp" => Some(FrameProtocol::Icmp),
+            "arp" => Some(FrameProtocol::Arp),
             _ => None,
         }
     }
@@ -42,10 +42,10 @@ impl Protocol {
     /// QUIC's; for ICMP those of `ping`.
     fn payload(self, random: &mut Rng) -> usize {
         let sizes: &[usize] = match self {
-            Protocol::Tcp => &[0, 0, 0, 0, 536, 1_440, 1_440, 1_440],
-            Protocol::Udp => &[40, 80, 160, 320, 1_200, 1_200],
-            Protocol::Icmp => &[56],
-            Protocol::Arp => &[0],
+            FrameProtocol::Tcp => &[0, 0, 0, 0, 536, 1_440, 1_440, 1_440],
+            FrameProtocol::Udp => &[40, 80, 160, 320, 1_200, 1_200],
+            FrameProtocol::Icmp => &[56],
+            FrameProtocol::Arp => &[0],
         };
         sizes[random.usize(..sizes.len())]
     }
@@ -65,7 +65,7 @@ const SMALL_FLOWS: u16 = 1_024;
 /// A small UDP frame of each flow over one version of IP, in random order.
 pub(super) fn flows(version: IpVersion) -> Result<Vec<Vec<u8>>, TrafficError> {
     let headers = ethernet::field::HEADER_LEN + version.header() + udp::field::HEADER_LEN;
-    let frame = |number| Ok(Flow::of(number, version).frame(Protocol::Udp, number, &vec![0; SMALL - headers])?);
+    let frame = |number| Ok(Flow::of(number, version).frame(FrameProtocol::Udp, number, &vec![0; SMALL - headers])?);
     let mut frames = (0..SMALL_FLOWS).map(frame).collect::<Result<Vec<_>, TrafficError>>()?;
     random().shuffle(&mut frames);
     Ok(frames)
@@ -82,9 +82,9 @@ impl IpVersion {
 }
 
 /// Frames of these protocols, each of a random flow, of which every fourth is over IPv6.
-pub(super) fn frames(protocols: &[Protocol]) -> Result<Vec<Vec<u8>>, TrafficError> {
+pub(super) fn frames(protocols: &[FrameProtocol]) -> Result<Vec<Vec<u8>>, TrafficError> {
     let mut random = random();
-    let mut frame = |(number, &protocol): (usize, &Protocol)| {
+    let mut frame = |(number, &protocol): (usize, &FrameProtocol)| {
         let flow = random.u16(..FLOWS);
         let flow = Flow::of(flow, if flow % 4 == 3 { IpVersion::V6 } else { IpVersion::V4 });
         let payload: Vec<u8> = (0..protocol.payload(&mut random)).map(|_| random.u8(..)).collect();
@@ -119,29 +119,29 @@ impl Flow {
         Flow { number, mac: MacAddr([2, 0, 0, 1, high, low]), addresses }
     }
 
-    fn frame(&self, protocol: Protocol, number: u16, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    fn frame(&self, protocol: FrameProtocol, number: u16, payload: &[u8]) -> Result<Vec<u8>, Error> {
         let (src_port, dst_port) = (49_152 + self.number, [80, 443, 53, 8_080][usize::from(self.number / 4 % 4)]);
         let addresses = &self.addresses;
         match protocol {
-            Protocol::Tcp => {
+            FrameProtocol::Tcp => {
                 let (sequence, acknowledgment) = (u32::from(number) << 11, u32::from(number) << 7);
                 let flags = tcp::flags::ACK | if payload.is_empty() { 0 } else { tcp::flags::PSH };
                 let header = TcpHeader { src_port, dst_port, sequence, acknowledgment, flags, window: 64_240 };
                 let emit = |segment: &mut [u8]| header.emit(segment, addresses);
                 self.packet(IpProtocol::TCP, number, tcp::field::HEADER_LEN, payload, emit)
             }
-            Protocol::Udp => {
+            FrameProtocol::Udp => {
                 let emit = |datagram: &mut [u8]| UdpHeader { src_port, dst_port }.emit(datagram, addresses);
                 self.packet(IpProtocol::UDP, number, udp::field::HEADER_LEN, payload, emit)
             }
-            Protocol::Icmp => {
+            FrameProtocol::Icmp => {
                 let is_v4 = matches!(addresses, IpPair::V4 { .. });
                 let protocol = if is_v4 { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
                 let echo = Echo { reply: false, identifier: self.number, sequence: number };
                 let emit = |message: &mut [u8]| echo.emit(message, addresses);
                 self.packet(protocol, number, icmp::field::HEADER_LEN, payload, emit)
             }
-            Protocol::Arp => self.arp(),
+            FrameProtocol::Arp => self.arp(),
         }
     }
 

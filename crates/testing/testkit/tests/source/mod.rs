@@ -256,7 +256,6 @@ pub struct File {
 
 /// A crate of the workspace.
 pub struct Crate {
-    pub name: String,
     /// The folder of its source, from the workspace's.
     pub source: PathBuf,
     pub files: Vec<File>,
@@ -265,15 +264,11 @@ pub struct Crate {
 /// All crates of the workspace, without test-only code.
 pub fn crates() -> Vec<Crate> {
     let mut folders = tree::crates();
-    folders.push(root().join("xtask"));
+    folders.extend(["examples/custom-app", "xtask"].map(|folder| root().join(folder)));
     folders.sort();
     let read = |folder: &PathBuf| {
         let source = folder.join("src");
-        Crate {
-            name: folder.file_name().unwrap().to_str().unwrap().to_owned(),
-            files: files(&source),
-            source: source.strip_prefix(root()).unwrap().to_owned(),
-        }
+        Crate { files: files(&source), source: source.strip_prefix(root()).unwrap().to_owned() }
     };
     folders.iter().map(read).collect()
 }

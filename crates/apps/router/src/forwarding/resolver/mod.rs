@@ -31,6 +31,7 @@ use bellows_vrf::{Interface, IpFamily, Tag, Vrf};
 use bellows_wire::MacAddr;
 
 pub(crate) use self::figures::Figures;
+pub(crate) use self::shown::ResolverStatus;
 use self::shown::Shown;
 use self::upkeep::NeighbourChange;
 use super::{ETHERNET, UNUSUAL};

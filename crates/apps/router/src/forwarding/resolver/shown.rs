@@ -8,7 +8,11 @@ use bellows_engine::Status;
 use bellows_sys::clock;
 use bellows_vrf::neighbours::NeighbourKey;
 use bellows_wire::MacAddr;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::vrf::requests::ReportedNeighbourState;
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
@@ -19,7 +23,7 @@ pub(super) struct Shown(pub(super) Mutex<HashMap<NeighbourKey, ShownNeighbour>>)
 pub(super) struct ShownNeighbour {
     pub(super) interface: String,
     pub(super) address: IpAddr,
-    pub(super) state: &'static str,
+    pub(super) state: ReportedNeighbourState,
     pub(super) mac: Option<MacAddr>,
     /// When the state or the Ethernet address was last another one, in the engine's time.
     pub(super) since: u64,
@@ -32,17 +36,40 @@ impl Status for Shown {
         let mut shown: Vec<ShownNeighbour> =
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values().cloned().collect();
         shown.sort_unstable_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
-        let neighbours: Vec<Value> = shown
-            .into_iter()
-            .map(|ShownNeighbour { interface, address, state, mac, since, waiting }| {
-                let mac = mac.map(|mac| mac.to_string());
-                let age = clock::now().saturating_sub(since) / 1_000_000_000;
-                json!({
-                    "interface": interface, "address": address.to_string(), "state": state, "mac": mac,
-                    "age_seconds": age, "waiting": waiting,
-                })
-            })
-            .collect();
-        json!({ "neighbours": neighbours })
+        let neighbour = |ShownNeighbour { interface, address, state, mac, since, waiting }| ResolvedNeighbour {
+            interface,
+            address: address.to_string(),
+            state,
+            mac: mac.map(|mac: MacAddr| mac.to_string()),
+            age_seconds: clock::now().saturating_sub(since) / 1_000_000_000,
+            waiting,
+        };
+        json!(ResolverStatus { neighbours: shown.into_iter().map(neighbour).collect() })
     }
+}
+
+/// The status of an app that resolves neighbours.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Status of `arp` and `nd`")]
+pub(crate) struct ResolverStatus {
+    /// The neighbours that it has asked for or heard of, in the order of interfaces and addresses.
+    neighbours: Vec<ResolvedNeighbour>,
+}
+
+/// What the status says of a neighbour.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Neighbour that was asked for")]
+struct ResolvedNeighbour {
+    /// The interface on whose link it is.
+    interface: String,
+    /// Its IP address.
+    address: String,
+    /// Its state.
+    state: ReportedNeighbourState,
+    /// Its Ethernet address; null if it is not known.
+    mac: Option<String>,
+    /// Seconds since the state or the Ethernet address was another one.
+    age_seconds: u64,
+    /// Packets that wait for it.
+    waiting: usize,
 }

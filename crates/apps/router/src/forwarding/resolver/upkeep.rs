@@ -7,6 +7,7 @@ use bellows_wire::MacAddr;
 
 use super::shown::ShownNeighbour;
 use super::{MAX_DUE, Resolver};
+use crate::vrf::requests::ReportedNeighbourState;
 
 /// What the tables are to know of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl Resolver {
             };
             let (number, address) = key;
             let interface = self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
-            let (state, waiting) = (state.name(), self.waiting.get(&key).map_or(0, Vec::len));
+            let (state, waiting) = (ReportedNeighbourState::from(state), self.waiting.get(&key).map_or(0, Vec::len));
             let same = shown.get(&key).filter(|before| before.state == state && before.mac == mac);
             let since = same.map_or(io.now(), |same| same.since);
             shown.insert(key, ShownNeighbour { interface, address, state, mac, since, waiting });

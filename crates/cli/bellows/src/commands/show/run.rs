@@ -120,7 +120,7 @@ pub fn execute(runtime_dir: RuntimeDir, options: &RunOptions, json: bool) -> Res
 
 /// The costs of all apps, perhaps with a trial.
 #[derive(JsonSchema, Serialize)]
-#[schemars(title = "Costs")]
+#[schemars(title = "Shown costs")]
 pub struct ShownCosts<'v> {
     #[serde(flatten)]
     costs: Costs<'v>,

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use bellows_engine::AppStatus;
+use bellows_engine::{AppStatus, ObjectStatus};
 use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_observe::{AppEntry, Directory};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
@@ -20,10 +22,11 @@ pub fn execute(named: Option<&str>, word: Option<&str>, json: bool) -> Result<Ex
     let runtime_dir = found.observer.runtime_dir();
     let workers = Workers::of(found.observer.directory());
     let text = if json {
-        let mut value = json!(Subject::of(runtime_dir));
-        value["apps"] = found.devices.iter().map(|app| with_worker(app, &workers)).collect();
-        value["objects"] = json!(found.objects);
-        format!("{value:#}\n")
+        let worker = |app: &AppStatus| workers.of.get(&*app.app).map(|worker| (*worker).to_owned());
+        let apps = found.devices.iter().map(|app| ShownApp { app: app.clone(), worker: worker(app) });
+        let network = Subject::of(runtime_dir);
+        let shown = ShownStatuses { network, apps: apps.collect(), objects: found.objects.clone() };
+        format!("{:#}\n", json!(shown))
     } else if found.devices.is_empty() && found.objects.is_empty() {
         format!(
             "no app of `{}` has a status; `bellows show apps` prints the counters of all\n",
@@ -36,6 +39,28 @@ pub fn execute(named: Option<&str>, word: Option<&str>, json: bool) -> Result<Ex
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The statuses of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown statuses", extend("includes" = ["Network"]))]
+pub struct ShownStatuses {
+    #[serde(flatten)]
+    network: Subject,
+    /// The apps of a running network that have a status, in the order of its file; only one if an app was named.
+    apps: Vec<ShownApp>,
+    /// The shared objects of the network.
+    objects: Vec<ObjectStatus>,
+}
+
+/// An app's status with its worker.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown status of an app", extend("includes" = ["App with a status"]))]
+pub struct ShownApp {
+    #[serde(flatten)]
+    app: AppStatus,
+    /// Its worker; null if a reload has just removed it.
+    worker: Option<String>,
 }
 
 /// The worker of each app.
@@ -56,13 +81,6 @@ impl Workers<'_> {
         let worker = self.of.get(&*app.app).filter(|_| self.are_several);
         worker.map_or_else(|| app.kind.clone(), |worker| format!("{}, worker {worker}", app.kind))
     }
-}
-
-/// An app's state with its worker.
-fn with_worker(app: &AppStatus, workers: &Workers<'_>) -> Value {
-    let mut value = json!(app);
-    value["worker"] = json!(workers.of.get(&*app.app));
-    value
 }
 
 /// The state of an app or object as lines `key: value`, with nested values indented.

@@ -10,8 +10,10 @@ use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Access};
 use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
+use bellows_interfaces::VirtioStatus;
 use bellows_observe::{Observer, RuntimeDir};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -45,17 +47,40 @@ pub fn execute(named: Option<&str>, word: Option<&str>, json: bool) -> Result<Ex
     let found = find(named, word, Wanted::VIRTIO)?;
     found.complain_if_empty()?;
     let text = if json {
-        let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
-        let runtime_dir = found.observer.runtime_dir();
-        let mut value = json!(Subject::of(runtime_dir));
-        value["devices"] = json!(devices);
-        format!("{value:#}\n")
+        let device = |AppStatus { app, status, .. }| ShownDevice { status, app };
+        let network = Subject::of(found.observer.runtime_dir());
+        let shown = ShownDevices { network, devices: found.devices.into_iter().map(device).collect() };
+        format!("{:#}\n", json!(shown))
     } else {
         let rich = terminal::stdout_is_rich();
         found.devices.iter().map(|device| render(device, rich)).collect::<Vec<_>>().join("\n")
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The virtio devices and drivers of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown devices", extend("includes" = ["Network"]))]
+pub struct ShownDevices {
+    #[serde(flatten)]
+    network: Subject,
+    /// The virtio devices and drivers of a running network, in the order of its file; only one if an app was named.
+    devices: Vec<ShownDevice>,
+}
+
+/// A virtio device or driver.
+#[derive(JsonSchema, Serialize)]
+#[schemars(
+    title = "Virtio device or driver",
+    extend("includes" = ["Status of `vhost-user` and `virtio-user`"])
+)]
+struct ShownDevice {
+    #[serde(flatten)]
+    #[schemars(with = "VirtioStatus")]
+    status: Value,
+    /// The app's name in the network.
+    app: String,
 }
 
 /// A running network and the selected apps in it.
@@ -166,13 +191,6 @@ fn no_such(name: &str, known: &[String], wanted: Wanted) -> CommandError {
         wanted.bare_noun(),
         networks::searched_places()
     ))
-}
-
-/// A device's state, with its app's name.
-fn as_json(device: AppStatus) -> Value {
-    let mut value = device.status;
-    value["app"] = device.app.into();
-    value
 }
 
 /// A device's state. Everything that may be missing is optional: a device without a driver has little state.

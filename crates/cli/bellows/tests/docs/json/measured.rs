@@ -23,29 +23,7 @@ fn what_benchmarks_report() {
     assert_met(Chapter::Measured, &found, &[], &rare);
 }
 
-/// Runs that have the cases and labels that the quick runs of [`benchmarks::ALL`] do not have.
-const MORE: [&str; 18] = [
-    "bench apps --processes 1 --packets 2000 --resident l1 --case ip4-lookup",
-    "bench esp --processes 1 --rounds 1 --case 256",
-    "bench esp --processes 1 --rounds 1 --case chacha",
-    "bench history --processes 1 --rounds 2 --idle-seconds 0.01 --tees 1 --schedule flat --workers 2",
-    "bench history --processes 1 --rounds 2 --tees 1 --schedule flat --workers 2 --control 4",
-    "bench l2vpn --orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --phase decap-ip4-64",
-    "bench prefetch --case load --processes 1 --rounds 1 --in-flight 256 --routes 8",
-    "bench prefetch --case verdict --runs 1 --seconds 0.05 --in-flight 256 --routes 8",
-    "bench prefetch --case live --runs 1 --seconds 0.05",
-    "bench reload --processes 1 --apps 8 --reloads 2 --schedule flat --workers 2",
-    "bench router --processes 1 --rounds 1 --case ip --floor",
-    "bench router --processes 1 --rounds 1 --case internet --floor --routes routes.txt",
-    "bench router --processes 1 --rounds 1 --case checksum",
-    "bench scrape --processes 1 --seconds 0.3 --period 50ms --case chain",
-    "bench vring --processes 1 --rounds 4 --with packed,in-order --without event-idx,indirect,offloads,mergeable --size 60",
-    "appbench tee --processes 1 --packets 2000 --resident l1 --prefetch 4",
-    "appbench tee --against counter --processes 1 --packets 2000 --resident l1 --prefetch 4",
-    "appbench --network network.toml --app counter --processes 1 --packets 2000 --prefetch 4",
-];
-
-/// A network for `appbench`.
+/// The file `network.toml` beside the runs of benchmarks.
 const COUNTED: &str = r#"
 links = ["source.output -> counter.input", "counter.output -> sink.input"]
 [apps.source]
@@ -56,18 +34,15 @@ app = "counter"
 app = "sink"
 "#;
 
-/// Cases that some machines do not have: io_uring, free pages of 2 MiB; and the one that another test runs, where samples
-/// may be taken.
-const RARE: [[&str; 2]; 3] = [["notify", "direct"], ["notify", "fault-2m"], ["prefetch", "hot"]];
-
-/// Every benchmark of the list has a run of a moment that yields a report. These and some more have every case, unit and
-/// label of the reference; that they have no others is checked wherever a test runs a benchmark.
+/// Every benchmark of the list has a run of a moment that yields a report. Its short runs have every case, unit and label
+/// of the reference; that they have no others is checked wherever a test runs a benchmark.
 #[test]
 fn every_benchmark_has_a_quick_run_that_yields_a_report() {
     let sandbox = Sandbox::new();
     let mut found = FoundCases::new();
     for entry in benchmarks::ALL {
-        let said = sandbox.bellows(&[&entry.words()[..], entry.quick, &["--json"]].concat());
+        let quick = entry.quick.split(' ').chain(["--json"]);
+        let said = sandbox.bellows(&entry.words().into_iter().chain(quick).collect::<Vec<_>>());
         assert!([Some(0), Some(3)].contains(&said.code), "{}: {said:?}", entry.name);
         let report = said.json();
         case_differences(&report, &mut found);
@@ -87,13 +62,17 @@ fn every_benchmark_has_a_quick_run_that_yields_a_report() {
     }
     sandbox.write("routes.txt", "11.0.0.0/8\n2600::/12\n");
     sandbox.write("network.toml", COUNTED);
-    for words in MORE {
-        let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+    for (entry, options) in benchmarks::ALL.iter().flat_map(|entry| entry.more.iter().map(move |more| (entry, more))) {
+        let words: Vec<&str> = entry.words().into_iter().chain(options.split(' ')).chain(["--json"]).collect();
         let said = sandbox.bellows(&words);
         assert!([Some(0), Some(3)].contains(&said.code), "{said:?}");
         case_differences(&said.json(), &mut found);
     }
+    let is_rare = |bench: &str, case: &str| {
+        let entry = benchmarks::ALL.iter().find(|entry| entry.name == bench);
+        entry.is_some_and(|entry| entry.rare.contains(&case))
+    };
     let mut unmet = unmet_cases(&found);
-    unmet.retain(|[bench, case, ..]| !RARE.contains(&[bench, case]));
+    unmet.retain(|[bench, case, ..]| !is_rare(bench, case));
     assert!(unmet.is_empty(), "no run has these cases (benchmark, case, unit) and labels: {unmet:#?}");
 }

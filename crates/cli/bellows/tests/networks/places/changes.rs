@@ -1,97 +1,18 @@
 //! Commands that change a network, or send it a secret, reach the one that bears the name.
 
-use std::collections::BTreeSet;
-use std::fs;
-
+use bellows::SUBCOMMANDS;
 use bellows_testkit::eventually;
 use bellows_testkit::scratch::write_secret;
 
 use crate::places::impostor::Impostor;
 use crate::places::{Machine, NOBODY, UNNAMED, logged_out, user};
 
-/// Every command of the program. What it does with networks, as lines in which `NAME` stands for the network: it reads
-/// them, changes them, or has none.
-const COMMANDS: &[(&str, &[&str], &[&str])] = &[
-    ("apps", &[], &[]),
-    ("appbench", &[], &[]),
-    ("bench", &[], &[]),
-    ("breathsim", &[], &[]),
-    ("campaign", &[], &[]),
-    ("check", &[], &[]),
-    ("clear", &[], &["clear NAME", "clear mac NAME"]),
-    ("completions", &[], &[]),
-    (
-        "esp",
-        &["esp -n NAME"],
-        &[
-            "esp rekey pair --inbound 1 aes-128-gcm KEY -n NAME",
-            "esp rekey pair --outbound 1 aes-128-gcm KEY --app esp -n NAME",
-            "esp rekey pair --inbound 1 aes-128-gcm KEY --save -n NAME",
-            "esp forget pair -n NAME",
-        ],
-    ),
-    ("confirm", &[], &["confirm NAME"]),
-    ("events", &["events NAME"], &[]),
-    ("filter", &[], &[]),
-    ("graph", &["graph -n NAME"], &[]),
-    ("man", &[], &[]),
-    ("metrics", &[], &[]),
-    ("new", &[], &[]),
-    (
-        "neighbour",
-        &["neighbour show -n NAME"],
-        &[
-            "neighbour add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan -n NAME",
-            "neighbour replace 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan -n NAME",
-            "neighbour del 192.0.2.7 -n NAME",
-            "neighbour flush all -n NAME",
-            "neighbour add -f KEY -n NAME",
-            "neighbour del 192.0.2.7 --save -n NAME",
-        ],
-    ),
-    ("place", &["place NAME"], &["place NAME --write"]),
-    ("ps", &["ps NAME"], &[]),
-    ("reload", &[], &["reload NAME", "reload NAME KEY", "reload NAME --confirm 60s", "reload NAME --undo"]),
-    (
-        "route",
-        &["route show -n NAME"],
-        &[
-            "route add 192.0.2.0/24 blackhole -n NAME",
-            "route append 192.0.2.0/24 via 198.51.100.1 -n NAME",
-            "route replace 192.0.2.0/24 blackhole -n NAME",
-            "route del 192.0.2.0/24 -n NAME",
-            "route add 192.0.2.0/24 blackhole --save -n NAME",
-            "route flush all -n NAME",
-            "route add -f KEY -n NAME",
-            "route replace-all -f KEY -n NAME",
-        ],
-    ),
-    ("run", &[], &[]),
-    ("schema", &[], &[]),
-    ("show", &["show NAME", "show saved NAME"], &[]),
-    ("stop", &[], &["stop NAME", "stop --kill NAME"]),
-    ("tap", &["tap NAME LINK -c 1"], &[]),
-    ("timeline", &["timeline NAME"], &[]),
-    ("top", &["top NAME --once"], &[]),
-    ("trace", &["trace NAME"], &[]),
-    ("web", &[], &[]),
-];
-
-/// The names of all commands, by the program itself.
-fn commands(machine: &Machine) -> BTreeSet<String> {
-    machine.bellows(&logged_out(), &["man", "-o", &machine.sandbox.path("pages").display().to_string()]).fine();
-    let pages = fs::read_dir(machine.sandbox.path("pages")).unwrap();
-    let names = pages.map(|page| page.unwrap().file_name().into_string().unwrap());
-    let names = names.filter_map(|name| Some(name.strip_prefix("bellows-")?.split(['-', '.']).next()?.to_owned()));
-    names.filter(|name| name != "help").collect()
-}
-
 /// The words of a line.
 fn words<'l>(machine: &Machine, line: &'l str, name: &'l str) -> Vec<String> {
     let key = machine.sandbox.path("key").display().to_string();
     let word = |word: &'l str| match word {
         "NAME" => name.to_owned(),
-        "KEY" => key.clone(),
+        "FILE" => key.clone(),
         "LINK" => "source.output -> end.input".to_owned(),
         word => word.to_owned(),
     };
@@ -103,11 +24,9 @@ fn no_change_goes_to_another_users_network_by_its_bare_name() {
     let Some(machine) = Machine::of_root("no_change_goes_to_another_users_network_by_its_bare_name") else { return };
     let machine = machine.with_settings();
     let root = logged_out();
-    let known: BTreeSet<String> = COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect();
-    assert_eq!(commands(&machine), known, "what does each command do with networks?");
     write_secret(machine.sandbox.path("key"), "0123456789abcdef0123456789abcdef01234567\n");
     let impostor = Impostor::start(&machine, NOBODY, "edge");
-    let changes: Vec<&str> = COMMANDS.iter().flat_map(|(.., changes)| changes.iter().copied()).collect();
+    let changes: Vec<&str> = SUBCOMMANDS.iter().flat_map(|entry| entry.changes.iter().copied()).collect();
     let refused = |line: &str, name: &str| {
         let words = words(&machine, line, name);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -132,7 +51,7 @@ fn no_change_goes_to_another_users_network_by_its_bare_name() {
     };
     full("route add 192.0.2.0/24 blackhole -n NAME", "65534/edge");
     assert!(impostor.received().contains("192.0.2.0/24 blackhole"), "{}", impostor.received());
-    full("esp rekey pair --inbound 1 aes-128-gcm KEY -n NAME", "nobody/edge");
+    full("esp rekey pair --inbound 1 aes-128-gcm FILE -n NAME", "nobody/edge");
     assert!(impostor.received().contains("0123456789abcdef"), "{}", impostor.received());
     for line in ["clear NAME", "clear mac NAME", "place NAME --write"] {
         let before = impostor.received();

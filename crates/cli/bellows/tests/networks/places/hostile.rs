@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use bellows::SUBCOMMANDS;
 use bellows_engine::LinkEnd;
 use bellows_sys::text::is_hidden;
 use bellows_testkit::eventually;
@@ -150,34 +151,16 @@ fn reading(machine: &Machine, network: &str) -> Vec<Vec<String>> {
     let parts = parts.iter().map(|(part, _)| part).filter(|part| !part.contains('/') && !part.starts_with('-'));
     let parts: Vec<String> = parts.map(|part| format!("show {part} NAME")).collect();
     assert!(parts.len() > 12, "{parts:?}");
-    let further = [
-        "ps",
-        "ps -a",
-        "ps NAME",
-        "ps --probe NAME",
-        "events",
-        "events NAME",
-        "show NAME",
-        "show run NAME --advise=1s",
-        "top NAME --once",
-        "timeline NAME",
-        "timeline NAME --all",
-        "trace NAME -c 1",
-        "place NAME",
-        "place NAME --check",
-        "esp -n NAME",
-        "route show -n NAME",
-        "route lookup 192.0.2.1 -n NAME",
-        "neighbour show -n NAME",
-    ];
-    let lines = parts.iter().map(String::as_str).chain(further);
+    let reads = SUBCOMMANDS.iter().flat_map(|entry| [entry.reads, entry.reads_all].concat());
+    let lines = parts.iter().map(String::as_str).chain(["ps", "ps -a", "events"]).chain(reads);
     let with_json = lines.flat_map(|line| [line.to_owned(), format!("{line} --json")]);
-    let plain = ["graph -n NAME", "metrics", "metrics --openmetrics", "metrics --list"].map(str::to_owned);
-    let mut all: Vec<Vec<String>> =
-        with_json.chain(plain).map(|line| line.split(' ').map(str::to_owned).collect()).collect();
-    all.push(["tap", "NAME", "source.output -> end.input", "-c", "2"].map(str::to_owned).to_vec());
-    all.iter_mut().flatten().filter(|word| *word == "NAME").for_each(|word| network.clone_into(word));
-    all
+    let plain = ["metrics", "metrics --openmetrics", "metrics --list"].map(str::to_owned);
+    let word = |word: &str| match word {
+        "NAME" => network.to_owned(),
+        "LINK" => "source.output -> end.input".to_owned(),
+        word => word.to_owned(),
+    };
+    with_json.chain(plain).map(|line| line.split(' ').map(word).collect()).collect()
 }
 
 /// The candidates for a line, with their descriptions, and the bytes as the shells get them.
@@ -260,35 +243,22 @@ fn commands_believe_no_text_of_another_user() {
 fn completions_offer_names_alone() {
     let Some(machine) = Machine::of_root("completions_offer_names_alone") else { return };
     let impostors = start(&machine);
-    let arguments = [
-        &["show", ""][..],
-        &["show", "run", ""],
+    let further = [
+        &["show", "run", ""][..],
         &["show", "vhost", ""],
         &["show", "hot", "--app", ""],
-        &["top", ""],
-        &["trace", ""],
         &["trace", "--app", ""],
-        &["tap", ""],
         &["tap", "nobody/texts", ""],
-        &["clear", ""],
         &["clear", "mac", ""],
-        &["timeline", ""],
-        &["place", ""],
         &["place", "--keep", ""],
-        &["reload", ""],
-        &["route", "-n", ""],
-        &["route", ""],
-        &["neighbour", "-n", ""],
-        &["esp", "-n", ""],
         &["esp", "--app", ""],
-        &["stop", ""],
-        &["ps", ""],
-        &["events", ""],
-        &["graph", "-n", ""],
     ];
+    let of_networks = SUBCOMMANDS.iter().filter(|entry| entry.uses_networks());
+    let names = of_networks.flat_map(|entry| [vec![entry.name, ""], vec![entry.name, "-n", ""]]);
+    let arguments: Vec<Vec<&str>> = names.chain(further.map(<[&str]>::to_vec)).collect();
     let mut offered = 0;
     for words in arguments {
-        for (value, help) in completed(&machine, words) {
+        for (value, help) in completed(&machine, &words) {
             let is_foreign = help.ends_with("network") || help.contains("nobody/");
             if !is_foreign || value.starts_with('-') {
                 continue;

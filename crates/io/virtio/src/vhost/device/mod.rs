@@ -22,7 +22,7 @@ use crate::ring::{Direction, ReceiveRing, RingError, SetupError, TransmitRing};
 use crate::{Features, Memory};
 
 use super::channel::Channel;
-use super::message::{Message, ProtocolFeatures, flags};
+use super::message::{ProtocolFeatures, VhostMessage, flags};
 use super::port::{LentRing, Ring};
 use super::ports::Ports;
 use super::queue::{Queue, Unusable};
@@ -161,7 +161,7 @@ impl Device {
     }
 
     /// Handles a request and replies to it.
-    pub(super) fn answer(&mut self, message: Message, channel: &mut Channel) -> Result<(), ProtocolError> {
+    pub(super) fn answer(&mut self, message: VhostMessage, channel: &mut Channel) -> Result<(), ProtocolError> {
         if message.flags & flags::REPLY != 0 {
             return Err(ProtocolError::Unexpected(message.request));
         }

@@ -8,7 +8,7 @@ use super::pairs::Front;
 use super::peer::{Folder, Peer, until};
 use crate::Features;
 use crate::vhost::Mode;
-use crate::vhost::message::{Message, ProtocolFeatures, flags, header};
+use crate::vhost::message::{ProtocolFeatures, VhostMessage, flags, header};
 use crate::vhost::request::VhostRequest;
 
 const FEATURES: u64 = Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0 | Features::MAC.0;
@@ -23,7 +23,7 @@ enum Answer {
     Raw(Vec<u8>),
 }
 
-fn good(message: &Message, acknowledges: bool) -> Option<Vec<u8>> {
+fn good(message: &VhostMessage, acknowledges: bool) -> Option<Vec<u8>> {
     let number = |number: u64| Some(number.to_le_bytes().to_vec());
     match VhostRequest::of(message.request).unwrap() {
         VhostRequest::GET_FEATURES => number(FEATURES),

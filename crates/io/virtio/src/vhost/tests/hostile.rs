@@ -12,7 +12,7 @@ use bellows_testkit::skip;
 
 use super::peer::{Engine, FEATURES, Folder, Host, LENGTH, Peer, config, errors, file, until};
 use crate::vhost::closer::MAX_UNCLOSED;
-use crate::vhost::message::{Message, RegionMessage, header};
+use crate::vhost::message::{RegionMessage, VhostMessage, header};
 use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, Confinement, Mode, PeerPolicy};
 
@@ -25,7 +25,7 @@ const STRAY: u32 = 1003;
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
 /// Called by control threads for each message.
-pub(in crate::vhost) fn misbehave(message: &Message) {
+pub(in crate::vhost) fn misbehave(message: &VhostMessage) {
     match message.request {
         PANIC => std::panic::resume_unwind(Box::new("a panic for the test")),
         HANG => {

@@ -20,7 +20,7 @@ use crate::Features;
 use crate::ring::Direction;
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
-use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, VringAddresses, VringState, flags};
+use crate::vhost::message::{ProtocolFeatures, RegionMessage, VhostMessage, VringAddresses, VringState, flags};
 use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, BackendConfig, BackendStatus, DeviceSide, Mode, PeerPolicy, Port, Snapshot};
 use bellows_handover::Signal;
@@ -154,7 +154,7 @@ impl Peer {
     }
 
     /// The next message; `None` when the other side has closed.
-    pub(super) fn receive(&mut self) -> Option<Message> {
+    pub(super) fn receive(&mut self) -> Option<VhostMessage> {
         match self.channel.receive(Some(LIMIT)) {
             Ok(Incoming::Message(message)) => Some(message),
             Ok(Incoming::Closed) | Err(_) => None,
@@ -163,7 +163,7 @@ impl Peer {
     }
 
     /// Sends a request and receives its reply.
-    pub(super) fn ask(&mut self, request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>]) -> Message {
+    pub(super) fn ask(&mut self, request: VhostRequest, body: &[u8], files: &[BorrowedFd<'_>]) -> VhostMessage {
         self.send(request, body, files);
         let reply = self.receive().unwrap_or_else(|| panic!("the connection was closed after {}", request.name()));
         assert_eq!((reply.request, reply.flags), (request as u32, flags::VERSION | flags::REPLY));

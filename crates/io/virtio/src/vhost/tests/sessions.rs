@@ -10,7 +10,9 @@ use bellows_ipc::memfd;
 
 use super::peer::{Engine, Folder, GUEST, Host, LENGTH, Peer, SIZE, USER, config, event, until};
 use crate::Features;
-use crate::vhost::message::{InflightMessage, Message, ProtocolFeatures, RegionMessage, VringAddresses, VringState};
+use crate::vhost::message::{
+    InflightMessage, ProtocolFeatures, RegionMessage, VhostMessage, VringAddresses, VringState,
+};
 use crate::vhost::request::VhostRequest;
 use crate::vhost::{Backend, Mode, QueueState};
 
@@ -294,7 +296,7 @@ fn an_inflight_region_is_created_and_accepted() {
     let host = Host::start();
     let mut peer = with_ring(&host);
     let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
-    let Message { body, files, .. } = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+    let VhostMessage { body, files, .. } = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
     let length = u64::from_le_bytes(body[..8].try_into().unwrap());
     let file: &File = &files[0];
     assert_eq!((files.len(), file.metadata().unwrap().len()), (1, length));
@@ -346,7 +348,7 @@ fn a_reset_forgets_where_rings_were() {
         peer.negotiate(features);
         peer.share_memory();
         let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
-        let Message { body, files, .. } = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+        let VhostMessage { body, files, .. } = peer.ask(VhostRequest::GET_INFLIGHT_FD, &asked.bytes(), &[]);
         acknowledged(&mut peer, VhostRequest::SET_INFLIGHT_FD, &body, &[files[0].as_fd()]);
         let start_at = |peer: &mut Peer, base: u32| {
             peer.start_ring(1, base);

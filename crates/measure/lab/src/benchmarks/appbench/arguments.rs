@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use bellows_config::Registry;
 use bellows_engine::Schedule;
 use clap::ValueEnum;
 
-use super::{AppbenchError, AppbenchOptions, ChainRow, Counters, InPlace, Subject, measure, run};
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, packets, whole};
+use super::{AppbenchError, AppbenchOptions, ChainRow, Counters, InPlace, Subject, measure};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, packets, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::BenchError;
 use crate::residence::Resident;
@@ -210,10 +209,44 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+/// Runs the benchmark. Its workers call [`measure`].
+fn run(arguments: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+    let (subject, traffic) = match arguments.subject()? {
+        Subject::Row(row) => {
+            let (row, traffic) = row.surrounded(lab.registry);
+            (Subject::Row(row), traffic)
+        }
+        subject => (subject, None),
+    };
+    let options = AppbenchOptions {
+        packets: arguments.packets,
+        processes: arguments.processes,
+        burst: arguments.burst,
+        schedule: arguments.schedule,
+        cpu: arguments.cpu,
+        residents: arguments.resident.clone(),
+        traffic: arguments.traffic.clone().or(traffic),
+        offered: arguments.offered,
+        prefetch: arguments.prefetch.clone(),
+        counters: match arguments.counters {
+            Counting::Processor => Counters::Processor,
+            Counting::Valgrind => Counters::Valgrind,
+        },
+        ..AppbenchOptions::new(subject)
+    };
+    Ok(super::run(&options, &lab.worker(Arguments::NAME), lab.registry, lab.observer)?)
+}
+
+impl Benchmark for Arguments {
+    const NAME: &'static str = "appbench";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["tee", "--processes", "1", "--packets", "2000"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "tee --processes 1 --packets 2000";
+    const MORE: &'static [&'static str] = &[
+        "tee --processes 1 --packets 2000 --resident l1 --prefetch 4",
+        "tee --against counter --processes 1 --packets 2000 --resident l1 --prefetch 4",
+        "--network network.toml --app counter --processes 1 --packets 2000 --prefetch 4",
+    ];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&[], "<APP>"),
         (&["tea"], "there is no app type `tea`"),
         (&["tee | counter", "--config", "protocols = false"], "--config works with a single app"),
@@ -223,41 +256,10 @@ impl Listed for Arguments {
         (&["tee", "--offered", "0"], "give million packets per second"),
         (&["tee", "--packets", "none"], "give a number of packets"),
     ];
+    const WORK: RunWorker = |registry| workers::answer(|task| measure(task, registry));
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(registry: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(|task| measure(task, registry))
-    }
-}
-
-impl Benchmark for Arguments {
     fn common(&self) -> Common {
         Common { json: self.json, cpu: self.cpu }
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let (subject, traffic) = match self.subject()? {
-            Subject::Row(row) => {
-                let (row, traffic) = row.surrounded(lab.registry);
-                (Subject::Row(row), traffic)
-            }
-            subject => (subject, None),
-        };
-        let options = AppbenchOptions {
-            packets: self.packets,
-            processes: self.processes,
-            burst: self.burst,
-            schedule: self.schedule,
-            cpu: self.cpu,
-            residents: self.resident.clone(),
-            traffic: self.traffic.clone().or(traffic),
-            offered: self.offered,
-            prefetch: self.prefetch.clone(),
-            counters: match self.counters {
-                Counting::Processor => Counters::Processor,
-                Counting::Valgrind => Counters::Valgrind,
-            },
-            ..AppbenchOptions::new(subject)
-        };
-        Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.observer)?)
     }
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `arguments` | the options of the command |
 //! | [`wiring`] | turns apps in a row into a network |
-//! | `bed` | a measured network, and its packet counts |
+//! | `testbed` | a measured network, and its packet counts |
 //! | `rounds` | the measurement of one process: alternating rounds |
 //! | `surroundings` | what apps need besides their keys |
 //! | `figures` | combines the answers of all processes |
@@ -38,11 +38,11 @@
 //! rebuilt program can differ for that reason alone.
 
 mod arguments;
-mod bed;
 mod figures;
 mod rounds;
 pub mod signature;
 mod surroundings;
+mod testbed;
 mod text;
 pub mod wiring;
 
@@ -64,11 +64,11 @@ use crate::supply::SupplyConfig;
 use crate::traffic::{Traffic, TrafficError};
 use crate::workers::{ProcessError, catch, panicked, settle};
 pub use arguments::Arguments;
-pub use bed::{Account, Recording};
-use bed::{Links, Supplies, Testbed};
 pub(crate) use figures::Summary;
 use rounds::TestbedFactory;
 pub use rounds::{Comparison, Tally};
+pub use testbed::{Account, Recording};
+use testbed::{Links, Supplies, Testbed};
 pub(crate) use text::packet_fates;
 use wiring::{Wiring, WiringError};
 
@@ -503,12 +503,12 @@ pub fn measure(task: AppbenchTask, registry: &Registry) -> Answer {
 
 fn work(options: &AppbenchOptions, cell: AppbenchCell, what: Work, registry: &Registry) -> Result<Comparison, String> {
     let plan = AppbenchPlan::of(options, registry).map_err(|error| error.to_string())?;
-    let beds = CellTestbeds { plan: &plan, options, cell, registry };
+    let testbeds = CellTestbeds { plan: &plan, options, cell, registry };
     match what {
         Work::MeasureLevels => Ok(Comparison::default()),
-        Work::DryRun => rounds::dry_run(&mut beds.make(Run::WithApp, false)?),
-        Work::Measure { with_app_first } => rounds::compare(options, &beds, with_app_first),
-        Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, beds.make(run, false)?),
+        Work::DryRun => rounds::dry_run(&mut testbeds.make(Run::WithApp, false)?),
+        Work::Measure { with_app_first } => rounds::compare(options, &testbeds, with_app_first),
+        Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, testbeds.make(run, false)?),
     }
 }
 
@@ -529,7 +529,7 @@ impl TestbedFactory for CellTestbeds<'_> {
         let settings = Settings { sampling, ..self.plan.settings.clone() };
         let supply_config =
             self.options.supply_config(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
-        self.plan.bed(run, settings, self.cell, supply_config, self.registry)
+        self.plan.testbed(run, settings, self.cell, supply_config, self.registry)
     }
 }
 
@@ -609,7 +609,7 @@ impl<'s> AppbenchPlan<'s> {
     }
 
     /// Makes one of the two networks.
-    fn bed(
+    fn testbed(
         &self,
         run: Run,
         settings: Settings,

@@ -8,7 +8,7 @@ use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bed::{Recording, Testbed, Totals};
+use super::testbed::{Recording, Testbed, Totals};
 use super::{AppbenchOptions, Run};
 use crate::callgrind::{self, Counts};
 use crate::supply::Footprint;
@@ -90,22 +90,22 @@ const FIRST_BREATHS: u64 = 64;
 const TIMEOUT: u64 = 500_000_000;
 
 /// Checks that packets pass, without measuring.
-pub(super) fn dry_run(bed: &mut Testbed) -> Result<Comparison, String> {
+pub(super) fn dry_run(testbed: &mut Testbed) -> Result<Comparison, String> {
     let start = clock::now();
     let totals = loop {
-        bed.pass(FIRST_BREATHS)?;
-        let totals = bed.totals();
-        if unmeasurable(bed, &totals).is_none() || clock::now() > start + TIMEOUT || totals.panicked.is_some() {
+        testbed.pass(FIRST_BREATHS)?;
+        let totals = testbed.totals();
+        if unmeasurable(testbed, &totals).is_none() || clock::now() > start + TIMEOUT || totals.panicked.is_some() {
             break totals;
         }
     };
-    unmeasurable(bed, &totals).map_or(Ok(Comparison::default()), Err)
+    unmeasurable(testbed, &totals).map_or(Ok(Comparison::default()), Err)
 }
 
 /// The reason why an app cannot be measured, with advice; `None` if it can.
-fn unmeasurable(bed: &Testbed, totals: &Totals) -> Option<String> {
+fn unmeasurable(testbed: &Testbed, totals: &Totals) -> Option<String> {
     let Totals { entered, left, waiting, .. } = totals;
-    let measured = bed.measured.join(" | ");
+    let measured = testbed.measured.join(" | ");
     let why = if let Some(app) = &totals.panicked {
         panic_of(app)
     } else if *entered == 0 {
@@ -141,8 +141,8 @@ fn panic_of(app: &str) -> String {
 }
 
 /// Fails if an app has panicked, because its figures are meaningless then.
-fn check_no_panic(bed: &Testbed) -> Result<(), String> {
-    bed.totals().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
+fn check_no_panic(testbed: &Testbed) -> Result<(), String> {
+    testbed.totals().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
 }
 
 /// The maximum time that a process measures, in nanoseconds.
@@ -210,23 +210,23 @@ impl Meter {
     }
 
     /// One round of `breaths` breaths, or of the packets that fill as many breaths.
-    fn round(&self, bed: &mut Testbed, breaths: u64) -> Result<Round, String> {
+    fn round(&self, testbed: &mut Testbed, breaths: u64) -> Result<Round, String> {
         let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
-        if !bed.has_rounds() {
+        if !testbed.has_rounds() {
             bellows_packet::sort_free_buffers();
-            let entered = bed.totals().entered;
-            self.time(&mut round, || bed.engine.breathe_times(breaths));
+            let entered = testbed.totals().entered;
+            self.time(&mut round, || testbed.engine.breathe_times(breaths));
             round.breaths = breaths;
-            round.packets = bed.totals().entered - entered;
+            round.packets = testbed.totals().entered - entered;
             return Ok(round);
         }
         let start = clock::now();
         while round.breaths < breaths && clock::now() < start + TIMEOUT {
-            let ready = bed.ready()?;
+            let ready = testbed.ready()?;
             let before = round.busy;
-            self.time(&mut round, || bed.send_ready());
+            self.time(&mut round, || testbed.send_ready());
             round.breaths += (round.busy - before).max(1);
-            round.packets += ready - bed.left();
+            round.packets += ready - testbed.left();
         }
         Ok(round)
     }
@@ -280,33 +280,33 @@ pub(super) trait TestbedFactory {
 /// Measures both networks in turn, and then what the live accounting records for them.
 pub(super) fn compare(
     options: &AppbenchOptions,
-    beds: &impl TestbedFactory,
+    testbeds: &impl TestbedFactory,
     with_app_first: bool,
 ) -> Result<Comparison, String> {
     if options.offered.is_some() {
-        return load(options.packets(), beds, with_app_first);
+        return load(options.packets(), testbeds, with_app_first);
     }
     let meter = Meter::open();
-    let (mut baseline, mut with_app) = beds.both(false, with_app_first)?;
+    let (mut baseline, mut with_app) = testbeds.both(false, with_app_first)?;
     let breaths = breaths(options.packets(), baseline.as_mut(), &mut with_app)?;
     let pairs = alternate(options.packets(), &meter, breaths, baseline.as_mut(), &mut with_app)?;
     baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let names = meter.names();
     let quiet = quieter_half(pairs, Pair::clocks_per_packet);
     let step = median_or_nan(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
-    let filled = |bed: &Testbed, rounds: Vec<&Round>| Tally {
+    let filled = |testbed: &Testbed, rounds: Vec<&Round>| Tally {
         costs: estimated(costs(&names, &rounds), step),
         packets: rounds.iter().map(|round| round.packets).sum(),
-        ..tally(bed)
+        ..tally(testbed)
     };
     let rounds = quiet.iter().filter_map(|pair| pair.baseline.as_ref()).collect();
-    let baseline_tally = baseline.as_ref().map(|bed| filled(bed, rounds));
+    let baseline_tally = baseline.as_ref().map(|testbed| filled(testbed, rounds));
     let with_app_tally = filled(&with_app, quiet.iter().map(|pair| &pair.with_app).collect());
     let busy = quiet.iter().map(|pair| pair.with_app.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
     let footprint = with_app.footprint();
     drop((baseline, with_app));
 
-    let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
+    let (mut baseline, mut with_app) = testbeds.both(true, with_app_first)?;
     let (in_baseline, in_with_app) =
         record(options.packets() / RECORDED_DIVISOR, breaths, baseline.as_mut(), &mut with_app)?;
     let trials = with_app.try_look_ahead(breaths)?;
@@ -324,14 +324,18 @@ pub(super) fn compare(
 
 /// What the live accounting records for both networks under a fixed load. Nothing else is measured, because the load
 /// fixes the clocks per packet.
-fn load(packets: u64, beds: &impl TestbedFactory, with_app_first: bool) -> Result<Comparison, String> {
-    let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
+fn load(packets: u64, testbeds: &impl TestbedFactory, with_app_first: bool) -> Result<Comparison, String> {
+    let (mut baseline, mut with_app) = testbeds.both(true, with_app_first)?;
     let (in_baseline, in_with_app) = record(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
     baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
-    let filled =
-        |bed: &Testbed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.totals().entered, ..tally(bed) };
+    let filled = |testbed: &Testbed, recorded| Tally {
+        recorded,
+        missed: testbed.missed(),
+        packets: testbed.totals().entered,
+        ..tally(testbed)
+    };
     Ok(Comparison {
-        baseline: baseline.as_ref().map(|bed| filled(bed, in_baseline)),
+        baseline: baseline.as_ref().map(|testbed| filled(testbed, in_baseline)),
         with_app: Some(filled(&with_app, in_with_app)),
         footprint: with_app.footprint(),
         measured: with_app.measured,
@@ -353,7 +357,7 @@ fn alternate(
     let mut last = start;
     while measured < packets && (clock::now() < start + MAX_TIME || pairs.is_empty()) {
         let step = clock::calibration_step();
-        let mut without = || baseline.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
+        let mut without = || baseline.as_mut().map(|testbed| meter.round(testbed, breaths)).transpose();
         // The first network finds the caches as the other left them, so the order alternates.
         let pair = if pairs.len() % 2 == 0 {
             let first = without()?;
@@ -387,34 +391,36 @@ fn record(
     baseline: Option<&mut Testbed>,
     with_app: &mut Testbed,
 ) -> Result<(Recording, Recording), String> {
-    let mut beds: Vec<&mut Testbed> = baseline.into_iter().chain([with_app]).collect();
-    let pass = |beds: &mut [&mut Testbed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
-    pass(&mut beds, FIRST_BREATHS)?;
-    let before: Vec<Totals> = beds.iter().map(|bed| bed.totals()).collect();
-    let entered = |beds: &[&mut Testbed]| beds.last().map_or(u64::MAX, |bed| bed.totals().entered);
-    let (wanted, start) = (entered(&beds) + packets, clock::now());
+    let mut testbeds: Vec<&mut Testbed> = baseline.into_iter().chain([with_app]).collect();
+    let pass =
+        |testbeds: &mut [&mut Testbed], breaths: u64| testbeds.iter_mut().try_for_each(|testbed| testbed.pass(breaths));
+    pass(&mut testbeds, FIRST_BREATHS)?;
+    let before: Vec<Totals> = testbeds.iter().map(|testbed| testbed.totals()).collect();
+    let entered = |testbeds: &[&mut Testbed]| testbeds.last().map_or(u64::MAX, |testbed| testbed.totals().entered);
+    let (wanted, start) = (entered(&testbeds) + packets, clock::now());
     let (mut last, mut last_entered) = (start, 0);
-    let is_enough = |beds: &[&mut Testbed]| {
-        let sampled = |(bed, before): (&&mut Testbed, &Totals)| bed.totals().sampled >= before.sampled + MIN_SAMPLED;
-        beds.iter().zip(&before).all(sampled)
+    let is_enough = |testbeds: &[&mut Testbed]| {
+        let sampled =
+            |(testbed, before): (&&mut Testbed, &Totals)| testbed.totals().sampled >= before.sampled + MIN_SAMPLED;
+        testbeds.iter().zip(&before).all(sampled)
     };
-    while (last_entered < wanted || !is_enough(&beds))
+    while (last_entered < wanted || !is_enough(&testbeds))
         && clock::now() < (start + MAX_TIME / RECORDED_DIVISOR).min(last + TIMEOUT)
     {
-        pass(&mut beds, breaths)?;
-        let so_far = entered(&beds);
+        pass(&mut testbeds, breaths)?;
+        let so_far = entered(&testbeds);
         if so_far > last_entered {
             (last, last_entered) = (clock::now(), so_far);
         }
     }
     let mut recordings =
-        beds.iter().zip(&before).map(|(bed, before)| bed.totals().recording.since(&before.recording)).rev();
+        testbeds.iter().zip(&before).map(|(testbed, before)| testbed.totals().recording.since(&before.recording)).rev();
     let with_app = recordings.next().unwrap_or_default();
     Ok((recordings.next().unwrap_or_default(), with_app))
 }
 
-fn tally(bed: &Testbed) -> Tally {
-    let Totals { entered, left, drops, .. } = bed.totals();
+fn tally(testbed: &Testbed) -> Tally {
+    let Totals { entered, left, drops, .. } = testbed.totals();
     Tally { entered, left, drops, ..Tally::default() }
 }
 
@@ -451,13 +457,13 @@ fn estimated(mut costs: Costs, step: f64) -> Costs {
 fn breaths(packets: u64, baseline: Option<&mut Testbed>, with_app: &mut Testbed) -> Result<u64, String> {
     let mut slowest = 1;
     let mut each = 1;
-    for bed in baseline.into_iter().chain([&mut *with_app]) {
-        bed.pass(FIRST_BREATHS)?;
-        let entered = bed.totals().entered;
+    for testbed in baseline.into_iter().chain([&mut *with_app]) {
+        testbed.pass(FIRST_BREATHS)?;
+        let entered = testbed.totals().entered;
         let start = clock::now();
-        bed.pass(FIRST_BREATHS)?;
+        testbed.pass(FIRST_BREATHS)?;
         slowest = slowest.max((clock::now() - start) / FIRST_BREATHS);
-        each = each.max((bed.totals().entered - entered) / FIRST_BREATHS);
+        each = each.max((testbed.totals().entered - entered) / FIRST_BREATHS);
     }
     let most = (packets / each / MIN_ROUNDS).max(1);
     let wanted = if with_app.has_rounds() { PACKETS_PER_ROUND / each } else { ROUND_TIME / slowest };
@@ -465,31 +471,35 @@ fn breaths(packets: u64, baseline: Option<&mut Testbed>, with_app: &mut Testbed)
 }
 
 /// Runs one network under callgrind. The untimed start is the same each time.
-pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Testbed) -> Result<Comparison, String> {
-    bed.pass(FIRST_BREATHS)?;
+pub(super) fn count(packets: u64, burst: usize, run: Run, mut testbed: Testbed) -> Result<Comparison, String> {
+    testbed.pass(FIRST_BREATHS)?;
     let mut measured = 0;
-    if bed.has_rounds() {
+    if testbed.has_rounds() {
         while measured < packets {
-            let ready = bed.ready()?;
-            callgrind::measured(|| bed.send_ready());
-            measured += ready - bed.left();
-            if ready == bed.left() {
+            let ready = testbed.ready()?;
+            callgrind::measured(|| testbed.send_ready());
+            measured += ready - testbed.left();
+            if ready == testbed.left() {
                 break;
             }
         }
     } else {
-        let before = bed.totals().entered;
+        let before = testbed.totals().entered;
         let breaths = packets.div_ceil(burst as u64);
-        callgrind::measured(|| bed.engine.breathe_times(breaths));
-        measured = bed.totals().entered - before;
+        callgrind::measured(|| testbed.engine.breathe_times(breaths));
+        measured = testbed.totals().entered - before;
     }
-    let totals = bed.totals();
-    if let Some(why) = unmeasurable(&bed, &totals) {
+    let totals = testbed.totals();
+    if let Some(why) = unmeasurable(&testbed, &totals) {
         return Err(why);
     }
-    let tally = Some(Tally { packets: measured, ..tally(&bed) });
-    let comparison =
-        Comparison { measured: bed.measured.clone(), busy: 1.0, footprint: bed.footprint(), ..Comparison::default() };
+    let tally = Some(Tally { packets: measured, ..tally(&testbed) });
+    let comparison = Comparison {
+        measured: testbed.measured.clone(),
+        busy: 1.0,
+        footprint: testbed.footprint(),
+        ..Comparison::default()
+    };
     Ok(match run {
         Run::Baseline => Comparison { baseline: tally, ..comparison },
         Run::WithApp => Comparison { with_app: tally, ..comparison },

@@ -5,7 +5,7 @@
 //! engine that handles different apps badly shows it. A packet waits at each busy app, which never takes it: the app is
 //! busy in every breath, and no cost of moving packets hides the engine's.
 //!
-//! All schedules and histories of one network live at the same time and take turns ([`turns`](crate::turns)).
+//! All schedules and histories of one network live at the same time and take turns ([`turns`]).
 
 mod pseudo;
 
@@ -13,19 +13,18 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use bellows_config::Registry;
 use bellows_engine::{Schedule, Settings};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::machine::Machine;
 use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
-use crate::turns::{Match, Peer, beside_bare_loop};
-use crate::workers::{self, ProcessError, Side, settle};
+use crate::turns::{self, Match, Peer, beside_bare_loop};
+use crate::workers::{self, Contender, ProcessError, settle};
 use pseudo::{Bare, MAX_APPS, Simulation};
 
 /// The maximum number of increments in a push.
@@ -149,17 +148,6 @@ pub struct Arguments {
     /// A program with the same experiment, which takes turns with the engine (see bench/peers/breathsim.lua)
     #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
     model: Vec<Model>,
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, lab)?;
-        Ok(Finished::new(report, text_after_tables))
-    }
 }
 
 /// Another program with the same experiment, which takes turns with the engine by the [protocol](crate::workers) of
@@ -357,7 +345,11 @@ struct Figure {
 }
 
 /// Runs the experiment. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BreathsimError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+    Ok(Finished::new(measure(options, lab)?, text_after_tables))
+}
+
+fn measure(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BreathsimError> {
     let cells = options.cells()?;
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
     let networks: Vec<&[Cell]> =
@@ -369,7 +361,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BreathsimError>
         rows.into_iter().flat_map(|cell| options.model.iter().map(move |model| (cell, model))).collect()
     };
     let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
-    let mut session = lab.session("breathsim", &options.common, all);
+    let mut session = lab.session(options, all);
     let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
     for cells in networks {
         let models = models(cells);
@@ -418,7 +410,7 @@ fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<Str
         let engine =
             sides.iter().enumerate().filter(|(_, (one, model))| model.is_none() && one.busy_after == cell.busy_after);
         let ratio = |(side, (one, _)): (usize, &(Cell, Option<&Model>))| {
-            let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (other, 0), 0)).collect();
+            let ratios = turns::ratios(matches, (side, 0), (other, 0));
             Some(format!("{} {}", one.schedule, Ratio::of(&ratios)?.written()))
         };
         let ratios = engine.filter_map(ratio).collect::<Vec<_>>().join(", ");
@@ -432,7 +424,7 @@ fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<Str
 ///
 /// # Errors
 /// Why the engine does not run under the schedule here.
-fn lay_out(task: BreathsimTask) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: BreathsimTask) -> Result<Box<dyn Contender>, String> {
     let BreathsimTask { cell, turns, cpu } = task;
     settle(cpu);
     let settings = Settings { schedule: cell.schedule, busywait: true, ..Settings::default() };
@@ -456,7 +448,7 @@ struct Breathing {
     breaths: u64,
 }
 
-impl Side for Breathing {
+impl Contender for Breathing {
     fn turn(&mut self) -> Turn {
         let Breathing { cell, simulation, bare, turns, turn, breaths } = self;
         let timed = cell.breaths_of(*turn % *turns, *turns);
@@ -485,7 +477,7 @@ impl Figure {
     /// The figure of one side over some matches.
     fn of(sides: &[(Cell, Option<&Model>)], side: usize, matches: &[Match]) -> Option<Figure> {
         let (cell, model) = sides[side];
-        let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
+        let each = |figure| turns::figures(matches, side, figure);
         let breath = each(0);
         let over = |other: Option<usize>| {
             let ratio = |found: &Match| found.ratio((side, 0), (other?, 0), 0);
@@ -629,10 +621,11 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "breathsim";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --iterations 1500 --schedule flat";
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--schedule", "warp"], "there is no schedule `warp`"),
         (&["--busy-after", "soon"], "`soon` is not a number of breaths; write a whole number such as 1000000 or 1e6"),
         (&["--iterations", "0"], "`0` is not a number of breaths"),
@@ -640,9 +633,11 @@ impl Listed for Arguments {
         (&["--apps", "65"], "65 is not in 1..=64"),
         (&["--work", "0"], "0 is not in 1..=10000"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

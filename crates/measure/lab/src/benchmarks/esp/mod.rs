@@ -4,18 +4,17 @@
 //! what they were. Around each end the clock is read for each vector. The bare cipher seals and opens the same lengths in
 //! packets of its own, in the same turns.
 
-mod side;
+mod contender;
 
-use bellows_config::Registry;
 use bellows_esp::{Algorithm, Implementation};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
-use crate::report::{BenchError, Measurement, Report, chosen};
-use crate::turns::Match;
+use crate::report::{BenchError, Measurement, chosen};
+use crate::turns::{self, Match};
 use crate::workers;
-use side::{EspTask, FIGURES, lay_out};
+use contender::{EspTask, FIGURES, lay_out};
 
 /// Measure what the app esp costs beside its cipher alone
 ///
@@ -37,28 +36,18 @@ pub struct Arguments {
 /// Bytes of the packets that are sealed.
 const LENGTHS: [usize; 3] = [128, 512, 1_500];
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
-}
-
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let algorithms = chosen(Algorithm::ALL, Algorithm::name, &options.figures.case)?;
     let groups: Vec<(Algorithm, usize)> =
         algorithms.into_iter().flat_map(|algorithm| LENGTHS.map(|length| (algorithm, length))).collect();
-    let mut series = lab.series("esp", &options.common, groups.len(), options.figures.processes);
+    let mut series = lab.series(options, groups.len(), options.figures.processes);
     for (algorithm, length) in groups {
         let task = EspTask { algorithm: algorithm.name().to_owned(), length, cpu: options.common.cpu };
         let measured = |matches: &[Match]| measured(algorithm, length, matches);
         series.group(&[options.rounds], &[], |_| vec![task.clone()], measured)?;
     }
-    Ok(series.report())
+    Ok(Finished::after_rows(series.report()))
 }
 
 fn labels(algorithm: Algorithm, length: usize, what: &str) -> Vec<(&'static str, Value)> {
@@ -73,13 +62,13 @@ fn labels(algorithm: Algorithm, length: usize, what: &str) -> Vec<(&'static str,
 
 /// The clocks of the app and of the cipher, and their ratios.
 fn measured(algorithm: Algorithm, length: usize, matches: &[Match]) -> Vec<Measurement> {
-    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
+    let each = |figure| turns::figures(matches, 0, figure);
     let clocks = |(figure, what): (usize, &&str)| {
         Measurement::of(algorithm.name(), "clocks/packet", &each(figure), labels(algorithm, length, what))
     };
     let mut found: Vec<Measurement> = FIGURES.iter().enumerate().filter_map(clocks).collect();
     for (app, bare, what) in [(0, 2, "seal to bare"), (1, 3, "open to bare")] {
-        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((0, app), (0, bare), 0)).collect();
+        let ratios = turns::ratios(matches, (0, app), (0, bare));
         found.extend(Measurement::of(algorithm.name(), "ratio", &ratios, labels(algorithm, length, what)));
     }
     found
@@ -109,13 +98,20 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "esp";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "aes-128"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+    const QUICK: &'static str = "--processes 1 --rounds 1 --case aes-128";
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 1 --case 256",
+        "--processes 1 --rounds 1 --case chacha",
+    ];
+    const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are aes-128-gcm")];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }

@@ -7,11 +7,11 @@ use bellows_sys::clock;
 use fastrand::Rng;
 
 use super::CHANGES;
+use super::contender::ReaderLookUps;
 use super::reading::{Looking, Tables, Unwatched};
 use super::routes::Prefixes;
-use super::side::ReaderLookUps;
 use crate::slices::{Sliced, Turn};
-use crate::workers::Side;
+use crate::workers::Contender;
 
 /// Both tables while their routes change.
 pub(super) struct Changing {
@@ -42,7 +42,7 @@ impl Changing {
     }
 }
 
-impl Side for Changing {
+impl Contender for Changing {
     fn turn(&mut self) -> Turn {
         let Changing { prefixes, next_hops, commit, random, tables, reader } = self;
         let (mut ipv4, mut ipv6) = (tables.ipv4.lock(), tables.ipv6.lock());

@@ -5,29 +5,27 @@
 //! checks everything that it has found.
 
 mod changing;
+mod contender;
 mod reading;
 mod replacing;
 mod results;
 pub(super) mod routes;
-mod side;
 mod tables;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bellows_config::Registry;
-
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Report, chosen};
+use crate::report::{BenchError, chosen};
 use crate::targets::conclusions;
 use crate::workers;
+use contender::{FibTask, FibWork, KeyFamily, ReaderLookUps, Structure, lay_out};
 use results::Sides;
 use routes::Prefixes;
-use side::{FibTask, FibWork, KeyFamily, ReaderLookUps, Structure, lay_out};
 use tables::{Intervals, KEY_SETS, Keys, LookUp, keys};
 
 /// Keys that are looked up together.
@@ -126,22 +124,8 @@ pub struct Arguments {
     peer: Vec<OtherProgram>,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn beside(&self) -> Option<Beside> {
-        self.beside
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
-}
-
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let has_peers = !options.peer.is_empty();
     let cases = FibCase::ALL.into_iter().filter(|case| !has_peers || case.kind().is_some());
     let cases = chosen(cases, FibCase::name, &options.figures.case)?;
@@ -157,8 +141,8 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     };
     let sides = |(case, _): &(FibCase, usize)| case.works(has_peers).len() + programs(*case).len();
     let all = conditions.iter().map(sides).sum();
-    let prefixes = side::prefixes(options.routes.as_ref(), options.divisor).map_err(BenchError::Refused)?;
-    let mut series = lab.series("fib", &options.common, all, options.figures.processes);
+    let prefixes = contender::prefixes(options.routes.as_ref(), options.divisor).map_err(BenchError::Refused)?;
+    let mut series = lab.series(options, all, options.figures.processes);
     if has_peers {
         series.bench = "peers fib";
     }
@@ -198,7 +182,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     }
     let mut report = series.report_without(refused)?;
     report.notes.extend(conclusions(&report.results));
-    Ok(report)
+    Ok(Finished::after_rows(report))
 }
 
 /// Writes routes, keys and results for other programs.
@@ -289,11 +273,11 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "fib";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "1", "--divisor", "50", "--next-hops", "256"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 1 --divisor 50 --next-hops 256";
+    const REFUSED: &'static [RefusedOptions] = &[
         (
             &["--case", "nonsense"],
             "no case has `nonsense` in its name; there are ipv4, ipv6, changes, replace and load",
@@ -302,8 +286,14 @@ impl Listed for Arguments {
         (&["--next-hops", "0"], "0 is not in 1..=32766"),
         (&["--peer", "dpdk"], "give NAME=PROGRAM ARGUMENT"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.beside
     }
 }

@@ -17,7 +17,7 @@ use super::routes::Prefixes;
 use super::tables::{Keys, rib, routes};
 use crate::slices::{Sliced, Turn};
 use crate::timing::median_or_nan;
-use crate::workers::Side;
+use crate::workers::Contender;
 
 /// Batches before the first one in new tables, and from there on: in each the thread looks up all of its keys.
 const BEFORE: usize = 256;
@@ -124,7 +124,7 @@ impl Replacing {
     }
 }
 
-impl Side for Replacing {
+impl Contender for Replacing {
     fn turn(&mut self) -> Turn {
         self.reader.begin();
         let start = clock::ticks();

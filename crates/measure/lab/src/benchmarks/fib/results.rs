@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::FibCase;
-use super::side::{FibWork, ReaderLookUps};
+use super::contender::{FibWork, ReaderLookUps};
 use super::tables::KEY_SETS;
 use crate::report::Measurement;
 use crate::targets::Target;
-use crate::turns::{Match, Record};
+use crate::turns::{self, Match, Record};
 
 /// The sides of a comparison and what they have found.
 pub(super) struct Sides<'a> {
@@ -30,7 +30,7 @@ impl Sides<'_> {
     }
 
     fn each(&self, side: usize, figure: usize) -> Vec<f64> {
-        self.matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect()
+        turns::figures(self.matches, side, figure)
     }
 
     fn measured(

@@ -11,26 +11,24 @@
 //! - Other programs with filters, such as bench/peers/filter.c, take turns with the same frames, which they read from
 //!   captures.
 
+mod contender;
 mod filters;
 mod peers;
 mod results;
-mod side;
 mod states;
 
-use bellows_config::Registry;
-
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::report::{BenchError, Measurement, chosen};
 use crate::targets::conclusions;
 use crate::turns::Match;
 use crate::workers;
+use contender::{CompiledText, FilterTask, FilterWork, Residence, lay_out};
 use filters::{Filter, Packets};
 use peers::{peer, write_packets};
 use results::Results;
-use side::{CompiledText, FilterTask, FilterWork, Residence, lay_out};
 use states::CONNECTIONS;
 
 /// Packets in a vector, and packets in flight.
@@ -124,24 +122,14 @@ pub struct Arguments {
     peer: Vec<OtherProgram>,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
-}
-
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let names: Vec<&str> = options.peer.iter().map(|peer| peer.name.as_str()).collect();
     let cases = FilterCase::ALL.into_iter().filter(|case| names.is_empty() || case.is_for_peers());
     let cases = chosen(cases, FilterCase::name, &options.figures.case)?;
     let groups: Vec<FilterGroup> = cases.into_iter().flat_map(|case| groups(case, !names.is_empty())).collect();
     let sides = groups.iter().map(|group| group.tasks.len() + names.len()).sum();
-    let mut series = lab.series("filter", &options.common, sides, options.figures.processes);
+    let mut series = lab.series(options, sides, options.figures.processes);
     if !names.is_empty() {
         series.bench = "peers filter";
     }
@@ -163,7 +151,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     }
     let mut report = series.report_without(refused)?;
     report.notes.extend(conclusions(&report.results));
-    Ok(report)
+    Ok(Finished::after_rows(report))
 }
 
 /// Processes that are compared. With peers, these follow the tasks.
@@ -295,15 +283,18 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "filter";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 1";
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are document, portrange"),
         (&["--peer", "libpcap"], "give NAME=PROGRAM ARGUMENT"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }

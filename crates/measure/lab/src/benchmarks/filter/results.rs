@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::VECTOR;
+use super::contender::{CompiledText, Residence};
 use super::filters::{Filter, Packets};
-use super::side::{CompiledText, Residence};
 use crate::report::Measurement;
 use crate::targets::Target;
 use crate::timing::median_or_nan;
-use crate::turns::Match;
+use crate::turns::{self, Match};
 
 /// The figures of one group of processes, over all matches.
 pub(super) struct Results<'a> {
@@ -18,12 +18,12 @@ pub(super) struct Results<'a> {
 
 impl Results<'_> {
     fn each(&self, side: usize, figure: usize) -> Vec<f64> {
-        self.matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect()
+        turns::figures(self.matches, side, figure)
     }
 
     /// The medians of ratios of neighbouring turns, of two figures given as (side, figure).
     fn ratios(&self, one: (usize, usize), other: (usize, usize)) -> Vec<f64> {
-        self.matches.iter().filter_map(|found| found.ratio(one, other, 0)).collect()
+        turns::ratios(self.matches, one, other)
     }
 
     /// A ratio with a target. Its interval may be wide, as long as it is on one side of the target.

@@ -17,7 +17,7 @@ use super::filters::{LENGTH, TCP, ethernet};
 use super::{IN_FLIGHT, VECTOR};
 use crate::networks::linked;
 use crate::slices::{Sliced, Turn};
-use crate::workers::{Side, fail};
+use crate::workers::{Contender, fail};
 
 /// Connections of the measurements.
 pub(super) const CONNECTIONS: [u32; 3] = [1, 1_000, 100_000];
@@ -52,20 +52,20 @@ impl App for Sender {
 }
 
 /// A network of a sender, a filter and a sink.
-struct Bed {
+struct Testbed {
     engine: Engine,
     ready: Ready,
 }
 
-impl Bed {
-    fn new(table: Option<Arc<StateTable>>) -> Bed {
+impl Testbed {
+    fn new(table: Option<Arc<StateTable>>) -> Testbed {
         let config = pcap_filter::Config { filter: Some("tcp".to_owned()), ..pcap_filter::Config::default() };
         let filter = PcapFilter::with_table(config, table, &Context::default()).unwrap_or_else(|error| fail(&error));
         let ready = Ready::default();
         let network = Network::new().app("sender", Sender(Arc::clone(&ready))).app("filter", filter).app("sink", Sink);
         let network = linked(network, ["sender.output -> filter.input", "filter.match -> sink.input"]);
         let engine = Engine::new(network, Settings::default(), None).unwrap_or_else(|error| fail(&error));
-        Bed { engine, ready }
+        Testbed { engine, ready }
     }
 
     /// Sends packets, and returns the clocks from the first to the last one.
@@ -91,8 +91,8 @@ impl Bed {
 
 /// The worker's side: networks whose filter has a table, and has none.
 pub(super) struct States {
-    with_table: Bed,
-    without: Bed,
+    with_table: Testbed,
+    without: Testbed,
     connections: u32,
     random: Rng,
 }
@@ -114,14 +114,14 @@ impl States {
     pub(super) fn new(connections: u32) -> States {
         let config = state_table::Config { capacity: CAPACITY, ..state_table::Config::default() };
         let table = StateTable::configure(config, &Context::default()).unwrap_or_else(|error| fail(&error));
-        let mut with_table = Bed::new(Some(Arc::new(table)));
+        let mut with_table = Testbed::new(Some(Arc::new(table)));
         for first in (0..connections).step_by(IN_FLIGHT) {
             let all = first..connections.min(first + IN_FLIGHT as u32);
             for (is_from_client, flags) in [(true, SYN), (false, SYN | ACK), (true, ACK)] {
                 with_table.send(all.clone().map(|connection| segment(connection, is_from_client, flags)));
             }
         }
-        States { with_table, without: Bed::new(None), connections, random: Rng::with_seed(17) }
+        States { with_table, without: Testbed::new(None), connections, random: Rng::with_seed(17) }
     }
 
     /// Frames of connections at random, in both directions.
@@ -135,21 +135,21 @@ impl States {
         let mut clocks = [0; 2];
         for _ in 0..IN_FLIGHT / in_flight {
             let frames = self.frames(in_flight);
-            for (bed, clocks) in [&mut self.with_table, &mut self.without].into_iter().zip(&mut clocks) {
-                *clocks += bed.send(frames.iter().copied());
+            for (testbed, clocks) in [&mut self.with_table, &mut self.without].into_iter().zip(&mut clocks) {
+                *clocks += testbed.send(frames.iter().copied());
             }
         }
         clocks
     }
 }
 
-impl Side for States {
+impl Contender for States {
     fn turn(&mut self) -> Turn {
         let (mut figures, mut parts) = (Vec::new(), Vec::new());
         for in_flight in [VECTOR, IN_FLIGHT] {
             let slices: Vec<[u64; 2]> = (0..SLICES).map(|_| self.slice(in_flight)).collect();
-            let [with_table, without] =
-                [0, 1].map(|bed| Sliced::of(&slices.iter().map(|each| (1, each[bed] as f64)).collect::<Vec<_>>()));
+            let [with_table, without] = [0, 1]
+                .map(|testbed| Sliced::of(&slices.iter().map(|each| (1, each[testbed] as f64)).collect::<Vec<_>>()));
             figures.push((with_table.clocks - without.clocks) / IN_FLIGHT as f64);
             parts.extend([with_table, without]);
         }

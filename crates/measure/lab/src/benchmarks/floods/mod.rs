@@ -3,19 +3,18 @@
 //! A process has a whole router. In every second vector, half of the packets are those of a flood; the others are
 //! forwarded, restored, and come again. So both kinds of vector meet the same caches.
 
+mod contender;
 mod frames;
-mod side;
 
-use bellows_config::Registry;
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
-use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::report::{BenchError, Measurement, chosen};
 use crate::turns::Match;
 use crate::workers;
+use contender::{FORWARDED, FloodsTask, LOST, MIXED, lay_out};
 use frames::Flood;
-use side::{FORWARDED, FloodsTask, LOST, MIXED, lay_out};
 
 /// Measure what a router pays for packets beyond its limits
 ///
@@ -35,25 +34,15 @@ pub struct Arguments {
     rounds: usize,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
-}
-
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let floods = chosen(Flood::ALL, Flood::name, &options.figures.case)?;
-    let mut series = lab.series("floods", &options.common, floods.len(), options.figures.processes);
+    let mut series = lab.series(options, floods.len(), options.figures.processes);
     for flood in floods {
         let task = FloodsTask { flood, cpu: options.common.cpu };
         series.group(&[options.rounds], &[], |_| vec![task.clone()], |matches| figures(flood, matches))?;
     }
-    Ok(series.report())
+    Ok(Finished::after_rows(series.report()))
 }
 
 /// The figures of a flood.
@@ -97,13 +86,16 @@ const CASES: Cases = Cases {
     )],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "floods";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "arp"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+    const QUICK: &'static str = "--processes 1 --rounds 1 --case arp";
+    const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are time4, time6")];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }

@@ -14,29 +14,30 @@
 //! | `whole` | the cost of the whole beside the sum of its apps' |
 //! | `picture` | the cost by phase in the order of time, as SVG |
 
+mod contender;
 mod ends;
 mod part;
 mod phases;
 mod picture;
-mod side;
 mod traffic;
 mod whole;
 
 use std::path::PathBuf;
 
-use bellows_config::Registry;
 use bellows_engine::Schedule;
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, named, whole as whole_number};
+use crate::bench::{
+    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole as whole_number,
+};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
-use crate::turns::{Match, Stage};
+use crate::turns::{self, Match, Stage};
 use crate::workers;
-use side::{L2vpnWork, PhaseTask, lay_out};
+use contender::{L2vpnWork, PhaseTask, lay_out};
 
 /// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
@@ -80,20 +81,6 @@ pub struct Arguments {
     /// In the order of time, with the schedules beside one another.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn beside(&self) -> Option<Beside> {
-        self.conditions.beside
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
 }
 
 named! {
@@ -146,7 +133,7 @@ impl Arguments {
 }
 
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(L2vpnCase::ALL, L2vpnCase::name, &options.case)?;
     if options.picture.is_some() && !cases.contains(&L2vpnCase::Phases) {
         return Err(BenchError::Refused("--picture draws the case `phases`, which --case leaves out".to_owned()));
@@ -156,7 +143,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     let has = |case| usize::from(cases.contains(&case));
     let each = has(L2vpnCase::Phases) * (phases.len() + 1) + has(L2vpnCase::AfterIdle) * 2;
     let all = options.schedules().len() * options.orders * each;
-    let mut session = lab.session("l2vpn", &options.common, all);
+    let mut session = lab.session(options, all);
     let (mut table, mut results, mut notes) = (ReportTable::default(), Vec::new(), Vec::new());
     let mut courses = Vec::new();
     for schedule in options.schedules() {
@@ -174,14 +161,14 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
             let matches = session.matches(options.orders, &[options.rounds], &[], tasks)?;
             found.extend(after_idle(schedule, &matches));
         }
-        session.show(&table.part("l2vpn", session.machine(), options.orders, &found));
+        session.show(&table.part(Arguments::NAME, session.machine(), options.orders, &found));
         results.extend(found);
     }
     let mut info = session.info();
     let ratios = results.len();
     if cases.contains(&L2vpnCase::Apps) && !info.interrupted {
         let found = whole::measure(options, &phases, lab)?;
-        lab.observer.show(&table.part("l2vpn", info.machine.clone(), options.orders, &found.results));
+        lab.observer.show(&table.part(Arguments::NAME, info.machine.clone(), options.orders, &found.results));
         info.interrupted |= found.interrupted;
         results.extend(found.results);
         notes.extend(found.notes);
@@ -197,9 +184,8 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         std::fs::write(file, svg)
             .map_err(|error| BenchError::Refused(format!("cannot write {}: {error}", file.display())))?;
     }
-    let mut report = Report::of_turns("l2vpn", info, options.orders, results);
-    report.notes = notes;
-    Ok(report)
+    let report = Report::of_turns(Arguments::NAME, info, options.orders, results);
+    Ok(Finished::after_rows(Report { notes, ..report }))
 }
 
 /// How the conclusion names a ratio.
@@ -242,8 +228,8 @@ fn visited(schedule: Schedule, phases: &[usize], orders: &[Vec<usize>], matches:
 
 /// The ratio of an end that was idle first, over all phases.
 fn after_idle(schedule: Schedule, matches: &[Match]) -> Option<Measurement> {
-    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((1, 0), (0, 0), 0)).collect();
-    let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
+    let ratios = turns::ratios(matches, (1, 0), (0, 0));
+    let clocks = turns::figures(matches, 0, 0);
     Measurement::compared(L2vpnCase::AfterIdle.name(), "ratio", &ratios, labels(schedule, &clocks))
 }
 
@@ -280,30 +266,28 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "l2vpn";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &[
-        "--orders",
-        "1",
-        "--rounds",
-        "2",
-        "--idle-seconds",
-        "0.01",
-        "--schedule",
-        "flat",
-        "--case",
-        "phases",
-        "--phase",
-        "decap-ip4",
+    const QUICK: &'static str =
+        "--orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --case phases --phase decap-ip4";
+    const MORE: &'static [&'static str] = &[
+        "--orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --phase decap-ip4-64",
     ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are phases, after-idle and apps"),
         (&["--phase", "ip5"], "no phase has `ip5` in its name; there are encap-ip6-64, "),
         (&["--case", "idle", "--picture", "x.svg"], "--picture draws the case `phases`, which --case leaves out"),
         (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
     }
 }

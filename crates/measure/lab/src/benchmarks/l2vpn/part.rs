@@ -11,12 +11,12 @@ use bellows_engine::{LinkEnd, LinkSpec, Network, Schedule};
 use bellows_packet::Packet;
 use serde::{Deserialize, Serialize};
 
+use super::contender::{SLICES, WARM_UP};
 use super::ends::{Ends, UPLINK, put};
 use super::phases::{self, BULK, Phase, PhaseDirection};
-use super::side::{SLICES, WARM_UP};
 use super::traffic::Valve;
 use crate::slices::{Turn, sliced};
-use crate::workers::Side;
+use crate::workers::Contender;
 
 /// The source and the sink of an app by itself, and those without an app between them.
 const PART: &str = "part";
@@ -149,7 +149,7 @@ impl MeasuredPart {
     }
 }
 
-impl Side for MeasuredPart {
+impl Contender for MeasuredPart {
     fn turn(&mut self) -> Turn {
         self.turns += 1;
         let mut measure = |source: usize| {

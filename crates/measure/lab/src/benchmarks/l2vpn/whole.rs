@@ -3,9 +3,9 @@
 use bellows_engine::Schedule;
 use serde_json::json;
 
+use super::contender::L2vpnWork;
 use super::part::{self, PartTask};
 use super::phases::{self, PhaseDirection};
-use super::side::L2vpnWork;
 use super::{Arguments, L2vpnCase, labels, name};
 use crate::bench::Lab;
 use crate::report::{BenchError, Measurement};
@@ -41,7 +41,7 @@ pub(super) fn measure(options: &Arguments, phases: &[usize], lab: &mut Lab<'_>) 
     let groups: Vec<(usize, Vec<L2vpnWork>)> = groups.collect::<Result<_, String>>().map_err(BenchError::Failed)?;
     let matches = options.orders.min(MAX_MATCHES);
     let all = groups.iter().map(|(_, tasks)| tasks.len() * matches).sum();
-    let mut session = lab.session("l2vpn", &options.common, all);
+    let mut session = lab.session(options, all);
     let mut results = Vec::new();
     for (phase, tasks) in groups {
         let found = session.matches(matches, &[options.rounds], &[], |_| tasks.clone())?;

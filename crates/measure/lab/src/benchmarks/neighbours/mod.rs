@@ -35,7 +35,6 @@ use std::time::{Duration, Instant};
 
 use bellows_adversary::{ATTACKS, Assault};
 use bellows_basic::{join, tee};
-use bellows_config::Registry;
 use bellows_engine::{Control, Engine, Network, Settings};
 use bellows_interfaces::vhost_user::{self, VhostUser};
 use bellows_stats::{ENOUGH, median};
@@ -43,8 +42,7 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, configured, linked};
 use crate::processes::{Answers, take_turns_with};
@@ -89,18 +87,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err("not a number of seconds from 0.1 to 86400".to_owned()),
-    }
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        // Attacks would fill the log with warnings.
-        let arguments = [&lab.worker("neighbours")[..], &["--log-level", "error"]].concat();
-        run(self, &arguments, lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
@@ -187,14 +173,16 @@ struct BusyFigures {
     longest: f64,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+/// Runs the benchmark. Its workers call [`measure`].
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let attackers = Attacker::chosen(options)?;
+    // Attacks would fill the log with warnings.
+    let arguments = [&lab.worker(Arguments::NAME)[..], &["--log-level", "error"]].concat();
     // A worker that fails exits at once; its sockets are removed here.
     let folder = Folder::new("neighbours")?;
     let task = |_, round| NeighboursTask { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
     let Answers { answers, machine, interrupted }: Answers<NeighboursAnswer> =
-        take_turns_with(arguments, 1, options.processes, task, observer)?;
+        take_turns_with(&arguments, 1, options.processes, task, lab.observer)?;
     let answers: Vec<NeighboursAnswer> = answers.into_iter().flatten().collect();
     let mut results = Vec::new();
     let mut broken = Vec::new();
@@ -204,12 +192,12 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         results.push(measurement);
         broken.extend(faults);
     }
-    let mut report = Report::new("neighbours", machine, answers.len(), results);
+    let mut report = Report::new(Arguments::NAME, machine, answers.len(), results);
     report.interrupted = interrupted;
     report.notes = notes(&answers, !options.without_pauses);
     report.failed = !broken.is_empty();
     report.notes.extend(broken);
-    Ok(report)
+    Ok(Finished::new(report, text))
 }
 
 /// The row of an attack, and the violations that it has shown.
@@ -548,10 +536,11 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "neighbours";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --seconds 0.2 --case false-claims";
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
         (&["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
         (
@@ -559,8 +548,10 @@ impl Listed for Arguments {
             "nowhere/vhost_messages: No such file or directory",
         ),
     ];
+    const WORK: RunWorker = |_| workers::answer(measure);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }

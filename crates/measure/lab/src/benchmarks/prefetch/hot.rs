@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use super::side::{PrefetchTask, PrefetchWork, SAMPLED};
+use super::contender::{PrefetchTask, PrefetchWork, SAMPLED};
 use super::variants::Variant;
 use super::{Arguments, Group};
 use crate::report::{BenchError, Measurement};
-use crate::turns::MatchSession;
+use crate::turns::{self, MatchSession};
 
 /// The routers to sample: as it is, and one in which the first node does not look ahead.
 pub(super) const KINDS: [Variant; 2] = [Variant::AsIs, Variant::Without(0)];
@@ -37,8 +37,7 @@ pub(super) fn run(
             cpu: options.common.cpu,
         };
         let matches = session.matches(options.processes, &[1], &[], |_| vec![task.clone()])?;
-        let values =
-            |figure: usize| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
+        let values = |figure: usize| turns::figures(&matches, 0, figure);
         let percent = |figure| bellows_stats::median(&values(figure)).map_or(f64::NAN, |found| 100.0 * found.value);
         shares.push([0, 1, 2].map(percent));
         for (figure, (_, unit)) in FIGURES.iter().enumerate() {

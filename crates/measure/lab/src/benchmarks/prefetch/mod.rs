@@ -1,12 +1,12 @@
 //! `bench prefetch`: what look-ahead is worth to the nodes of a router, and whether its lack is found.
 //!
-//! A process has one stock of packets and one table of routes, and several routers that differ only in how far their
+//! A process has one pool of packets and one table of routes, and several routers that differ only in how far their
 //! nodes look ahead. The routers take turns, so their packets have the same places in memory and in the caches. Between
 //! the nodes the clock is read for each vector.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `stock` | the packets, and the app that sends them again and again |
+//! | `packet_pool` | the packets, and the app that sends them again and again |
 //! | `variants` | the routers |
 //! | `side` | the processes that measure |
 //! | `show` | the routers side by side |
@@ -15,28 +15,27 @@
 //! | `live` | a whole router in a network |
 //! | `verdict` | runs in which a trial of look-ahead must find a node, or none |
 
+mod contender;
 mod hot;
 mod live;
+mod packet_pool;
 pub(in crate::benchmarks) mod picture;
 mod show;
-mod side;
-mod stock;
 mod variants;
 mod verdict;
 
 use std::path::PathBuf;
 
-use bellows_config::Registry;
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
-use crate::turns::Match;
+use crate::turns::{self, Match};
 use crate::workers;
-use side::{PrefetchTask, PrefetchWork, figures, lay_out};
+use contender::{PrefetchTask, PrefetchWork, figures, lay_out};
 use variants::{First, Variant, nodes};
 
 /// Measure what look-ahead is worth to the nodes of a router
@@ -123,16 +122,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|time| (0.05..=60.0).contains(time)).ok_or("give a number from 0.05 to 60".to_owned())
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
-}
-
 named! {
     /// What a case measures.
     enum PrefetchCase {
@@ -207,7 +196,7 @@ impl Arguments {
 }
 
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(PrefetchCase::ALL, PrefetchCase::name, &options.case)?;
     if options.picture.is_some() && !cases.contains(&PrefetchCase::Nodes) {
         return Err(BenchError::Refused("--picture draws the case `nodes`, which --case leaves out".to_owned()));
@@ -218,7 +207,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         PrefetchCase::Hot => hot::KINDS.len() * options.processes,
         _ => options.processes,
     };
-    let mut session = lab.session("prefetch", &options.common, groups.iter().map(processes).sum());
+    let mut session = lab.session(options, groups.iter().map(processes).sum());
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
     let mut spots = Vec::new();
     for group in groups {
@@ -249,7 +238,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         };
         let matches = session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         if results.is_empty() {
-            let heading = Report::new("prefetch", session.machine(), options.processes, Vec::new()).heading();
+            let heading = session.heading(Arguments::NAME, options.processes);
             session.show(&heading);
         }
         session.show(&show::side_by_side(&group, &matches));
@@ -265,8 +254,8 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         std::fs::write(path, picture::svg(&title, &spots))
             .map_err(|error| BenchError::Refused(format!("cannot write {}: {error}", path.display())))?;
     }
-    let report = Report::of_turns("prefetch", session.info(), options.processes, results);
-    Ok(Report { notes, failed, ..report })
+    let report = Report::of_turns(Arguments::NAME, session.info(), options.processes, results);
+    Ok(Finished::after_rows(Report { notes, failed, ..report }))
 }
 
 impl Group {
@@ -305,13 +294,13 @@ impl Group {
     /// A figure of a variant in each process.
     fn values(&self, matches: &[Match], variant: usize, figure: usize) -> Vec<f64> {
         let index = variant * figures(self.nodes().len()) + figure;
-        matches.iter().filter_map(|found| found.figure(0, 0, index)).collect()
+        turns::figures(matches, 0, index)
     }
 
     /// A figure of a variant over that of the first one, in each process.
     fn ratios(&self, matches: &[Match], variant: usize, figure: usize) -> Vec<f64> {
         let index = variant * figures(self.nodes().len()) + figure;
-        matches.iter().filter_map(|found| found.ratio((0, index), (0, figure), 0)).collect()
+        turns::ratios(matches, (0, index), (0, figure))
     }
 }
 
@@ -385,28 +374,25 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "prefetch";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &[
-        "--case",
-        "nodes",
-        "--processes",
-        "1",
-        "--rounds",
-        "1",
-        "--in-flight",
-        "256,4096",
-        "--routes",
-        "8",
-        "--ahead",
-        "4",
+    const QUICK: &'static str = "--case nodes --processes 1 --rounds 1 --in-flight 256,4096 --routes 8 --ahead 4";
+    const MORE: &'static [&'static str] = &[
+        "--case load --processes 1 --rounds 1 --in-flight 256 --routes 8",
+        "--case verdict --runs 1 --seconds 0.05 --in-flight 256 --routes 8",
+        "--case live --runs 1 --seconds 0.05",
     ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    // Where samples may be taken, which a test of its own does.
+    const RARE: &'static [&'static str] = &["hot"];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot, verdict and live"),
         (&["--case", "hot", "--picture", "x.svg"], "--picture draws the case `nodes`, which --case leaves out"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }

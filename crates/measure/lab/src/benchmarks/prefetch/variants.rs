@@ -12,7 +12,7 @@ use bellows_router::rewrite::{Ip4Rewrite, Ip6Rewrite};
 use bellows_router::vrf::RoutingDomain;
 use serde::{Deserialize, Serialize};
 
-use super::stock::{Circulator, Stock};
+use super::packet_pool::{Circulator, PacketPool};
 use crate::benchmarks::router::circulation::{Stamp, Times, VECTOR};
 use crate::benchmarks::router::traffic::Family;
 use crate::networks::{configured, linked};
@@ -75,12 +75,12 @@ impl Variant {
     }
 }
 
-/// A network: a router between two ends of a stock, with stamps between its nodes if `times` is given.
+/// A network: a router between two ends of a pool of packets, with stamps between its nodes if `times` is given.
 pub(super) struct Parts<'a> {
     pub(super) family: Family,
     pub(super) first: First,
     pub(super) domain: &'a Arc<RoutingDomain>,
-    pub(super) stock: &'a Arc<Mutex<Stock>>,
+    pub(super) packet_pool: &'a Arc<Mutex<PacketPool>>,
     pub(super) times: Option<&'a Arc<Times>>,
 }
 
@@ -88,8 +88,8 @@ impl Parts<'_> {
     /// An engine that runs a variant.
     pub(super) fn engine(&self, variant: &Variant, sampling: bool) -> Engine {
         let nodes = nodes(self.family, self.first);
-        let mut network =
-            Network::new().app("circulator", Circulator { stock: Arc::clone(self.stock), family: self.family });
+        let mut network = Network::new()
+            .app("circulator", Circulator { packet_pool: Arc::clone(self.packet_pool), family: self.family });
         for (position, node) in nodes.iter().enumerate() {
             let app = self.app(node);
             network.apps.push(match variant.distance(position) {

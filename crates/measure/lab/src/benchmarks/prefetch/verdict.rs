@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use super::side::{PrefetchTask, PrefetchWork, TRIED};
+use super::contender::{PrefetchTask, PrefetchWork, TRIED};
 use super::variants::Variant;
 use super::{Arguments, Group, PrefetchCase};
 use crate::report::{BenchError, Measurement};
-use crate::turns::{Match, MatchSession};
+use crate::turns::{self, Match, MatchSession};
 
 /// The share of runs in which a node must be found: 18 of 20.
 const MIN_FOUND: f64 = 0.9;
@@ -40,7 +40,7 @@ struct Runs {
 impl Runs {
     /// A figure of a node in each run.
     fn values(&self, node: usize, figure: usize) -> Vec<f64> {
-        self.matches.iter().filter_map(|found| found.figure(0, 0, node * TRIED + figure)).collect()
+        turns::figures(&self.matches, 0, node * TRIED + figure)
     }
 
     /// The median of a figure of a node.

@@ -6,21 +6,20 @@
 
 mod bare;
 pub(super) mod circulation;
-mod side;
+mod contender;
 pub(super) mod traffic;
 
 use std::path::PathBuf;
 
-use bellows_config::Registry;
 use serde_json::{Value, json};
 
 use super::fib::routes::Prefixes;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
-use crate::report::{BenchError, Measurement, Report, chosen};
-use crate::turns::Match;
+use crate::report::{BenchError, Measurement, chosen};
+use crate::turns::{self, Match};
 use crate::workers;
-use side::{FLOOR, NAIVE, NODES, RouterTask, SUM, lay_out};
+use contender::{FLOOR, NAIVE, NODES, RouterTask, SUM, lay_out};
 use traffic::{Family, Traffic};
 
 /// Measure what the nodes of a router cost a packet
@@ -48,16 +47,6 @@ pub struct Arguments {
     /// Show the floor and the naive loop beside the sum
     #[arg(long)]
     floor: bool,
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(Finished::after_rows)
-    }
 }
 
 /// What a case measures.
@@ -116,16 +105,16 @@ const ROUTES: [u32; 3] = [1, 131_072, 393_216];
 const IN_FLIGHT: [usize; 2] = [256, 32_768];
 
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(RouterCase::ALL, RouterCase::name, &options.figures.case)?;
     let mut groups: Vec<(RouterCase, Traffic)> = Vec::new();
     for case in cases {
-        let traffic = case.traffic(|| side::prefixes(options.routes.as_deref())).map_err(BenchError::Refused)?;
+        let traffic = case.traffic(|| contender::prefixes(options.routes.as_deref())).map_err(BenchError::Refused)?;
         groups.extend(traffic.into_iter().map(|traffic| (case, traffic)));
     }
     let sides = |case| if matches!(case, RouterCase::Checksum | RouterCase::LookAhead) { 2 } else { 1 };
     let all = groups.iter().map(|(case, _)| sides(*case)).sum();
-    let mut series = lab.series("router", &options.common, all, options.figures.processes);
+    let mut series = lab.series(options, all, options.figures.processes);
     for (case, traffic) in groups {
         let task = |prefetch, verifies| RouterTask {
             traffic,
@@ -145,7 +134,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
             RouterCase::Checksum | RouterCase::LookAhead => other_input(case, traffic, matches),
         })?;
     }
-    Ok(series.report())
+    Ok(Finished::after_rows(series.report()))
 }
 
 fn labels(traffic: Traffic, node: &str) -> Vec<(&'static str, Value)> {
@@ -154,7 +143,7 @@ fn labels(traffic: Traffic, node: &str) -> Vec<(&'static str, Value)> {
 
 /// The clocks of the nodes, and ratios of their sum.
 fn routed(case: RouterCase, traffic: Traffic, with_floor: bool, matches: &[Match]) -> Vec<Measurement> {
-    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
+    let each = |figure| turns::figures(matches, 0, figure);
     let clocks = |(figure, node): (usize, &str)| {
         Measurement::of(case.name(), "clocks/packet", &each(figure), labels(traffic, node))
     };
@@ -163,7 +152,7 @@ fn routed(case: RouterCase, traffic: Traffic, with_floor: bool, matches: &[Match
     if with_floor {
         found.extend([(FLOOR, "floor"), (NAIVE, "naive")].into_iter().filter_map(clocks));
         for (of, name) in [(FLOOR, "sum to floor"), (NAIVE, "sum to naive")] {
-            let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((0, SUM), (0, of), 0)).collect();
+            let ratios = turns::ratios(matches, (0, SUM), (0, of));
             found.extend(Measurement::of(case.name(), "ratio", &ratios, labels(traffic, name)));
         }
     }
@@ -173,7 +162,7 @@ fn routed(case: RouterCase, traffic: Traffic, with_floor: bool, matches: &[Match
 /// The input node of the second side over that of the first.
 fn other_input(case: RouterCase, traffic: Traffic, matches: &[Match]) -> Vec<Measurement> {
     const INPUT: usize = 1;
-    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((1, INPUT), (0, INPUT), 0)).collect();
+    let ratios = turns::ratios(matches, (1, INPUT), (0, INPUT));
     Measurement::of(case.name(), "ratio", &ratios, labels(traffic, NODES[INPUT])).into_iter().collect()
 }
 
@@ -223,15 +212,23 @@ const CASES: Cases = Cases {
     )],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "router";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "look-ahead"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --rounds 1 --case look-ahead";
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 1 --case ip --floor",
+        "--processes 1 --rounds 1 --case internet --floor --routes routes.txt",
+        "--processes 1 --rounds 1 --case checksum",
+    ];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),
         (&["--case", "internet4", "--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }

@@ -26,21 +26,19 @@
 //! | `service` | the network, the server of its metrics, and the client |
 //! | `side` | the measuring process |
 
+mod measuring;
 mod pairs;
 mod service;
-mod side;
 
 use std::process::Command;
 use std::time::Duration;
 
-use bellows_config::Registry;
 use bellows_stats::ENOUGH;
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, named};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::networks::{Folder, Text};
 use crate::processes::{Answers, take_turns_by};
@@ -48,9 +46,9 @@ use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::targets::{Target, UNDECIDED, VERDICT, conclusions};
 use crate::timing::median_or_nan;
 use crate::workers::{self, this_program};
+use measuring::{Measurements, ScrapeAnswer, block, measure};
 use pairs::{MAX_STOLEN, PhasePair, is_calm, mean_ratio, median_of};
 use service::Launch;
-use side::{Measurements, ScrapeAnswer, block, measure};
 
 /// The ratio of rates that shows no difference.
 const TARGET: Target = Target::Unchanged(1.0, 0.01);
@@ -83,16 +81,6 @@ fn period(text: &str) -> Result<bellows_config::Duration, String> {
     let period: bellows_config::Duration =
         text.parse().map_err(|error: bellows_config::ValueError| error.to_string())?;
     if RANGE.contains(&period.std()) { Ok(period) } else { Err("give a time from 10ms to 1h".to_owned()) }
-}
-
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("scrape"), lab.observer).map(|report| Finished::new(report, text))
-    }
 }
 
 named! {
@@ -142,7 +130,7 @@ enum ScrapeTask {
 }
 
 /// Runs the benchmark. `arguments` make this program a worker that does a [`ScrapeTask`].
-fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(ScrapeCase::ALL, ScrapeCase::name, &options.figures.case)?;
     let all = cpu::allowed();
     let engine = options.common.processor();
@@ -154,12 +142,12 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     };
     // A worker that fails exits at once; its network's counters are removed here.
     let folder = Folder::beside_counters("scrape")?;
-    let program = this_program()?;
+    let (program, arguments) = (this_program()?, lab.worker(Arguments::NAME));
     let place = |number: usize| folder.0.join(number.to_string());
     // No other network of the machine is scraped, and no other command finds this one.
     let command = |number: usize| {
         let mut command = Command::new(&program);
-        command.args(arguments).env("BELLOWS_RUNTIME_DIR", place(number).join("run"));
+        command.args(&arguments).env("BELLOWS_RUNTIME_DIR", place(number).join("run"));
         command
     };
     let period = options.period.std();
@@ -177,15 +165,15 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     };
     let processes = options.figures.processes;
     let Answers { answers, machine, interrupted }: Answers<ScrapeAnswer> =
-        take_turns_by(command, cases.len(), processes, task, observer)?;
+        take_turns_by(command, cases.len(), processes, task, lab.observer)?;
     let rows = cases.iter().zip(&answers);
     let results: Vec<Measurement> = rows.clone().filter_map(|(&case, answers)| row(case, period, answers)).collect();
-    let mut report = Report::new("scrape", machine, processes, results);
+    let mut report = Report::new(Arguments::NAME, machine, processes, results);
     report.notes = rows.flat_map(|(&case, answers)| notes(case, answers)).collect();
     report.notes.extend(conclusions(&report.results));
     report.lost = Some(lost(&answers));
     report.interrupted = interrupted;
-    Ok(report)
+    Ok(Finished::new(report, text))
 }
 
 /// The row of a network.
@@ -302,22 +290,30 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+/// Does the work of a worker.
+fn work(task: ScrapeTask) -> ScrapeAnswer {
+    match task {
+        ScrapeTask::Measure(task) => measure(&task),
+        ScrapeTask::Launch(launch) => launch.run(),
+    }
+}
+
+impl Benchmark for Arguments {
+    const NAME: &'static str = "scrape";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--seconds", "1", "--period", "100ms", "--case", "small"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const QUICK: &'static str = "--processes 1 --seconds 1 --period 100ms --case small";
+    const MORE: &'static [&'static str] = &["--processes 1 --seconds 0.3 --period 50ms --case chain"];
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are small and chain"),
         (&["--period", "1ms"], "give a time from 10ms to 1h"),
         (&["--period", "soon"], "soon"),
         (&["--seconds", "3601"], "give from 0 to 3600 seconds"),
     ];
+    const WORK: RunWorker = |_| workers::answer(work);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(|task: ScrapeTask| match task {
-            ScrapeTask::Measure(task) => measure(&task),
-            ScrapeTask::Launch(launch) => launch.run(),
-        })
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

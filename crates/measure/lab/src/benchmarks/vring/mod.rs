@@ -4,7 +4,7 @@
 //! of buffers for them; then the device's single call for that batch is timed; then the driver takes back the used
 //! chains. The driver's work and reading the clock are not counted.
 //!
-//! Several rings live at the same time, each in its own process, and take turns ([`turns`](crate::turns)), so that they
+//! Several rings live at the same time, each in its own process, and take turns ([`turns`]), so that they
 //! can be compared. Whether a ring's speed depends on earlier traffic is measured against a ring without other traffic:
 //! the ratio of the cost after to the cost before, divided by the same ratio of the other ring.
 //!
@@ -23,7 +23,6 @@ use std::fs::File;
 use std::sync::Arc;
 
 use bellows_blit::How;
-use bellows_config::Registry;
 use bellows_ipc::notify::Notifiers;
 use bellows_packet::{Packet, Template, Vector, free_all, push_filled};
 use bellows_sys::clock;
@@ -36,13 +35,13 @@ use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, named, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{lower_quartile, median_or_nan};
-use crate::turns::{Match, beside_bare_loop};
-use crate::workers::{self, Side, fail, settle};
+use crate::turns::{self, Match, beside_bare_loop};
+use crate::workers::{self, Contender, fail, settle};
 
 use bare::BareRing;
 
@@ -140,16 +139,6 @@ pub struct Arguments {
     rounds: usize,
 }
 
-impl Benchmark for Arguments {
-    fn common(&self) -> Common {
-        self.common.clone()
-    }
-
-    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, lab).map(|report| Finished::new(report, text_after_rows))
-    }
-}
-
 named! {
     /// How a ring copies packets.
     pub enum Copies {
@@ -172,15 +161,6 @@ impl Copies {
     }
 }
 
-impl std::str::FromStr for Copies {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Copies, String> {
-        let found = Copies::ALL.into_iter().find(|copies| copies.name() == text);
-        found.ok_or_else(|| format!("there is no copy method `{text}`; give blitter, memcpy or none"))
-    }
-}
-
 named! {
     /// The cases.
     enum VringCase {
@@ -200,15 +180,6 @@ named! {
         Chained = "chained",
         /// As chained, but in an indirect table.
         Indirect = "indirect",
-    }
-}
-
-impl std::str::FromStr for Chain {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Chain, String> {
-        let found = Chain::ALL.into_iter().find(|chain| chain.name() == text);
-        found.ok_or_else(|| format!("there is no chain `{text}`; there are single, chained and indirect"))
     }
 }
 
@@ -328,9 +299,7 @@ impl RingGroup<'_> {
     fn costs(&self, side: usize, matches: &[Match], options: &Arguments) -> Vec<Measurement> {
         let ring = self.rings[side];
         let of = |(number, &size): (usize, &usize)| {
-            let each = |figure: usize| -> Vec<f64> {
-                matches.iter().filter_map(|found| found.figure(side, 0, FIGURES * number + figure)).collect()
-            };
+            let each = |figure: usize| turns::figures(matches, side, FIGURES * number + figure);
             let (calls, frees) = (each(0), each(1));
             let whole = |(call, free): (&f64, &f64)| call + if ring.receive { *free } else { 0.0 };
             let values: Vec<f64> = calls.iter().zip(&frees).map(whole).collect();
@@ -362,7 +331,7 @@ impl RingGroup<'_> {
 }
 
 /// Runs the benchmark. Its workers call [`lay_out`].
-fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
+fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cases = chosen(VringCase::ALL, VringCase::name, &options.case)?;
     let history = cases.contains(&VringCase::OtherSizes) || cases.contains(&VringCase::OtherChains);
     let directions = [true, false].map(|receive| {
@@ -377,7 +346,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         return Err(BenchError::NoRing);
     }
     let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
-    let mut session = lab.session("vring", &options.common, processes * options.processes);
+    let mut session = lab.session(options, processes * options.processes);
     let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
     for group in &groups {
         let turns = group.turns(options);
@@ -386,8 +355,8 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         if group.costs {
             let found: Vec<Measurement> = sides.clone().flat_map(|side| group.costs(side, &matches, options)).collect();
             if shown.is_none() {
-                let report = Report::new("vring", session.machine(), options.processes, Vec::new());
-                session.show(&report.heading());
+                let heading = session.heading(Arguments::NAME, options.processes);
+                session.show(&heading);
             }
             let direction = group.rings[0].direction();
             session.show(&table(direction, found.iter(), shown.replace(direction) != Some(direction)));
@@ -400,14 +369,14 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
         }
     }
     if shown.is_none() {
-        let report = Report::new("vring", session.machine(), options.processes, Vec::new());
-        session.show(&report.heading());
+        let heading = session.heading(Arguments::NAME, options.processes);
+        session.show(&heading);
     }
     results.extend(changes.into_iter().flatten());
-    let mut report = Report::of_turns("vring", session.info(), options.processes, results);
+    let mut report = Report::of_turns(Arguments::NAME, session.info(), options.processes, results);
     let notes = spreads(&report.results).into_iter().chain(recovered(&report.results));
     report.notes = notes.chain(conclusion(&report.results)).collect();
-    Ok(report)
+    Ok(Finished::new(report, text_after_rows))
 }
 
 /// For each direction, layout and size, the worst combination of options over the best.
@@ -563,7 +532,7 @@ fn written(value: &Value) -> String {
 ///
 /// # Errors
 /// None: a failure ends the process.
-fn lay_out(task: VringTask) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: VringTask) -> Result<Box<dyn Contender>, String> {
     settle(task.options.common.cpu);
     Ok(Box::new(Rings::of(task)))
 }
@@ -596,7 +565,7 @@ impl Rings {
     }
 }
 
-impl Side for Rings {
+impl Contender for Rings {
     fn turn(&mut self) -> Turn {
         let batches = BATCHES.min(self.rounds).max(1);
         let (mut figures, mut parts) = (Vec::new(), Vec::new());
@@ -876,34 +845,26 @@ const CASES: Cases = Cases {
     ],
 };
 
-impl Listed for Arguments {
+impl Benchmark for Arguments {
+    const NAME: &'static str = "vring";
     const CASES: Cases = CASES;
-    const QUICK: &'static [&'static str] = &[
-        "--processes",
-        "1",
-        "--rounds",
-        "4",
-        "--case",
-        "rx",
-        "--with",
-        "packed,in-order",
-        "--without",
-        "event-idx,indirect,offloads,mergeable",
-        "--chain",
-        "single",
-        "--size",
-        "60",
+    const QUICK: &'static str = "--processes 1 --rounds 4 --case rx --with packed,in-order \
+                                --without event-idx,indirect,offloads,mergeable --chain single --size 60";
+    const MORE: &'static [&'static str] = &[
+        "--processes 1 --rounds 4 --with packed,in-order --without event-idx,indirect,offloads,mergeable --size 60",
     ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+    const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
         (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
-        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
+        (&["--chain", "iron"], "there is no `iron`; give single, chained or indirect"),
         (&["--batch", "129"], "129 is not in 1..=128"),
         (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
     ];
+    const WORK: RunWorker = |_| workers::take_part(lay_out);
+    const RUN: RunBenchmark<Self> = run;
 
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 }
 

@@ -13,11 +13,11 @@ use crate::benchmarks::router::traffic::Family;
 
 /// Packets that wait for their next way through a router: the one that has waited longest is the first.
 ///
-/// All networks of a process share one stock, so that their packets have the same places in memory and in the caches.
-pub(super) struct Stock {
+/// All networks of a process share one pool of packets, so that their packets have the same places in memory and in the caches.
+pub(super) struct PacketPool {
     waiting: VecDeque<Vector>,
     spare: Vec<Vector>,
-    /// Calls in which packets were sent since [`Stock::take_counts`], and these packets.
+    /// Calls in which packets were sent since [`PacketPool::take_counts`], and these packets.
     sends: u64,
     sent: u64,
     pace: Option<Pace>,
@@ -53,7 +53,7 @@ impl Pace {
     }
 }
 
-/// What a stock counted.
+/// What a pool of packets counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct StockCounts {
     pub(super) sends: u64,
@@ -61,9 +61,9 @@ pub(super) struct StockCounts {
     pub(super) missed: u64,
 }
 
-impl Stock {
-    /// A stock of these packets, in random order: those of a busy network are not in the order of their addresses.
-    pub(super) fn new(mut packets: Vec<Packet>, evicts: bool) -> Arc<Mutex<Stock>> {
+impl PacketPool {
+    /// A pool of these packets, in random order: those of a busy network are not in the order of their addresses.
+    pub(super) fn new(mut packets: Vec<Packet>, evicts: bool) -> Arc<Mutex<PacketPool>> {
         fastrand::Rng::with_seed(11).shuffle(&mut packets);
         let mut waiting = VecDeque::new();
         let mut packets = packets.into_iter().peekable();
@@ -72,7 +72,7 @@ impl Stock {
             packets.by_ref().take(VECTOR).for_each(|packet| drop(vector.push(packet)));
             waiting.push_back(vector);
         }
-        Arc::new(Mutex::new(Stock { waiting, spare: Vec::new(), sends: 0, sent: 0, pace: None, evicts }))
+        Arc::new(Mutex::new(PacketPool { waiting, spare: Vec::new(), sends: 0, sent: 0, pace: None, evicts }))
     }
 
     /// From now on packets are due at a rate, given by the clocks from one to the next; with `None` always.
@@ -148,15 +148,15 @@ impl Stock {
     }
 }
 
-/// Sends the packets of a stock, and restores those that come back.
+/// Sends the packets of a pool, and restores those that come back.
 pub(super) struct Circulator {
-    pub(super) stock: Arc<Mutex<Stock>>,
+    pub(super) packet_pool: Arc<Mutex<PacketPool>>,
     pub(super) family: Family,
 }
 
-/// Locks a stock. The networks of a process run one after the other, so nobody waits.
-pub(super) fn lock(stock: &Mutex<Stock>) -> MutexGuard<'_, Stock> {
-    stock.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a pool of packets. The networks of a process run one after the other, so nobody waits.
+pub(super) fn lock(packet_pool: &Mutex<PacketPool>) -> MutexGuard<'_, PacketPool> {
+    packet_pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl App for Circulator {
@@ -168,28 +168,28 @@ impl App for Circulator {
 
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
-        lock(&self.stock).hand_out(|vector| output.send_from(vector));
+        lock(&self.packet_pool).hand_out(|vector| output.send_from(vector));
     }
 
     fn push(&mut self, io: &Io<Self>) {
-        let mut stock = lock(&self.stock);
+        let mut packet_pool = lock(&self.packet_pool);
         let mut input = io.input(0);
         while !input.is_empty() {
-            let mut vector = stock.spare.pop().unwrap_or_default();
+            let mut vector = packet_pool.spare.pop().unwrap_or_default();
             input.take_into(&mut vector);
             for packet in vector.as_mut_slice() {
                 self.family.rejuvenate(packet.bytes_mut());
                 packet.set_tag(Tag::received_on(1).0);
             }
-            if stock.evicts {
+            if packet_pool.evicts {
                 cache::evict(vector.as_slice().iter().map(Packet::bytes));
             }
-            stock.take_back(vector);
+            packet_pool.take_back(vector);
         }
     }
 
     fn held(&self) -> usize {
-        lock(&self.stock).len()
+        lock(&self.packet_pool).len()
     }
 
     fn is_finished(&self) -> bool {
@@ -214,28 +214,28 @@ mod tests {
     #[test]
     fn a_stock_hands_out_each_packet_in_turn() {
         let packets = (0..300u32).map(|number| Packet::from_bytes(&number.to_ne_bytes()).unwrap()).collect();
-        let stock = Stock::new(packets, true);
-        let mut stock = lock(&stock);
+        let packet_pool = PacketPool::new(packets, true);
+        let mut packet_pool = lock(&packet_pool);
         let mut order: Vec<[u8; 4]> = Vec::new();
         for round in 0..20 {
             // Some rounds at a rate at which a few packets are due, others without one.
-            stock.set_interval((round % 2 == 1).then_some(1e9));
-            if let Some(pace) = &mut stock.pace {
+            packet_pool.set_interval((round % 2 == 1).then_some(1e9));
+            if let Some(pace) = &mut packet_pool.pace {
                 pace.next -= 1e9 * f64::from(round);
             }
             let mut back = Vec::new();
-            stock.hand_out(|vector| {
+            packet_pool.hand_out(|vector| {
                 let mut taken = Vector::new();
                 taken.append(vector, usize::MAX);
                 taken.as_slice().iter().for_each(|packet| order.push(packet.bytes()[..4].try_into().unwrap()));
                 back.push(taken);
             });
-            back.into_iter().for_each(|vector| stock.take_back(vector));
-            assert_eq!(stock.len(), 300);
+            back.into_iter().for_each(|vector| packet_pool.take_back(vector));
+            assert_eq!(packet_pool.len(), 300);
         }
         let first: std::collections::BTreeSet<_> = order[..300].iter().collect();
         assert_eq!(first.len(), 300, "each is sent once before any is sent again");
         assert!(order.iter().skip(300).eq(&order[..order.len() - 300]), "packets keep their order");
-        assert_eq!(stock.take_counts().sent, order.len() as u64);
+        assert_eq!(packet_pool.take_counts().sent, order.len() as u64);
     }
 }

@@ -21,7 +21,7 @@ use super::traffic::{Evicting, Family, Traffic};
 use crate::benchmarks::fib::routes::Prefixes;
 use crate::networks::{configured, linked};
 use crate::slices::{Sliced, Turn, sliced};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{Contender, fail, settle};
 
 /// The nodes of a router, in their order.
 pub(super) const NODES: [&str; 5] = ["ethernet-input", "input", "lookup", "rewrite", "output"];
@@ -51,7 +51,7 @@ pub(super) struct RouterTask {
 ///
 /// # Errors
 /// None: a failure ends the process.
-pub(super) fn lay_out(task: RouterTask) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: RouterTask) -> Result<Box<dyn Contender>, String> {
     settle(task.cpu);
     let packets = pool::Config { packets: 4 * task.traffic.in_flight + 65_536, ..pool::Config::default() };
     pool::init(packets).unwrap_or_else(|error| fail(&error));
@@ -164,7 +164,7 @@ impl Routing {
     }
 }
 
-impl Side for Routing {
+impl Contender for Routing {
     fn turn(&mut self) -> Turn {
         // Untimed, to reload the data that other processes evicted from the caches.
         self.route();

@@ -8,24 +8,22 @@ use bellows_packet::{FramesMut, Packet};
 use bellows_vrf::adjacency::{AdjacencyState, Lines, Seen};
 use bellows_vrf::{IcmpError, Reason, Tag};
 
-use super::family::{Family, Headers};
-use super::header::ETHERNET;
-use super::rewrite::Ways;
-use super::{BATCH, UNUSUAL};
+use super::Ways;
+use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 
 /// What is known of the packets of a batch.
-pub struct KnownFacts<'b, F: Family> {
-    pub hops: &'b [F::Hops],
-    pub heads: &'b [Seen],
+pub(super) struct KnownFacts<'b, F: Family> {
+    pub(super) hops: &'b [F::Hops],
+    pub(super) heads: &'b [Seen],
     /// The output of each packet's interface.
-    pub numbers: &'b mut [u16],
+    pub(super) numbers: &'b mut [u16],
 }
 
 /// The places of packets in a batch: first those of the usual ones, then those of the others.
-pub struct Places([[u8; BATCH]; 2]);
+pub(super) struct Places([[u8; BATCH]; 2]);
 
 impl Places {
-    pub const NONE: Places = Places([[0; BATCH]; 2]);
+    pub(super) const NONE: Places = Places([[0; BATCH]; 2]);
 
     /// Writes the places of usual packets and of others. Returns how many there are of each. Hot.
     #[inline(always)]
@@ -45,7 +43,7 @@ impl Places {
 
 /// Rewrites the usual packets of a batch, and numbers those whose way is clear without a closer look. Hot.
 #[inline(always)]
-pub fn rewrite_mixed<F: Family>(
+pub(super) fn rewrite_mixed<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &mut Places,

@@ -11,7 +11,7 @@ use super::ends::Ends;
 use super::part;
 use super::phases::{self, Phase, PhaseDirection, Size};
 use crate::slices::{Turn, sliced};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{Contender, fail, settle};
 
 /// Breaths in a slice, timed slices of a turn, and untimed ones before them to reload the caches.
 const BREATHS: usize = 2;
@@ -46,7 +46,7 @@ pub(super) struct PhaseTask {
 ///
 /// # Errors
 /// If the end does not get ready.
-pub(super) fn lay_out(work: L2vpnWork) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(work: L2vpnWork) -> Result<Box<dyn Contender>, String> {
     settle(match &work {
         L2vpnWork::Visit(task) => task.cpu,
         L2vpnWork::Part(task) => task.cpu,
@@ -145,7 +145,7 @@ impl Visit {
     }
 }
 
-impl Side for Visit {
+impl Contender for Visit {
     fn turn(&mut self) -> Turn {
         self.ends.prepare(BREATHS * (WARM_UP + SLICES));
         let warm_up = self.ends.breathe(BREATHS * WARM_UP);

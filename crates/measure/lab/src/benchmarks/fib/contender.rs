@@ -14,7 +14,7 @@ use super::routes::Prefixes;
 use super::tables::{Dir24, Intervals, KEY_SETS, Keys, LookUp, Own, keys, pass, routes};
 use super::{BATCH, PASSES};
 use crate::slices::{Sliced, Turn, sliced};
-use crate::workers::{Side, settle};
+use crate::workers::{Contender, settle};
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,11 +76,11 @@ pub(super) fn prefixes(routes: Option<&PathBuf>, divisor: usize) -> Result<Prefi
 }
 
 /// Begins a task.
-pub(super) fn lay_out(task: FibTask) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: FibTask) -> Result<Box<dyn Contender>, String> {
     settle(task.cpu);
     let prefixes = prefixes(task.routes.as_ref(), task.divisor)?;
     let no_memory = |error: std::io::Error| format!("no table: {error}");
-    let side: Box<dyn Side> = match task.work {
+    let side: Box<dyn Contender> = match task.work {
         FibWork::LookUp { kind: KeyFamily::Ipv4, structure: Structure::Dir24 } => {
             let routes = routes(&prefixes.ipv4, task.next_hops);
             Box::new(LookingUp::new(Box::new(Dir24::of(&routes)), &prefixes.ipv4, routes))
@@ -100,7 +100,11 @@ pub(super) fn lay_out(task: FibTask) -> Result<Box<dyn Side>, String> {
     Ok(side)
 }
 
-fn looking_up<A: Keys>(structure: Structure, prefixes: &Prefixes, next_hops: u32) -> Result<Box<dyn Side>, String> {
+fn looking_up<A: Keys>(
+    structure: Structure,
+    prefixes: &Prefixes,
+    next_hops: u32,
+) -> Result<Box<dyn Contender>, String> {
     let routes = routes(A::of(prefixes), next_hops);
     let table: Box<dyn LookUp<A>> = match structure {
         Structure::Own => {
@@ -127,7 +131,7 @@ impl<A: Keys> LookingUp<A> {
     }
 }
 
-impl<A: Keys> Side for LookingUp<A> {
+impl<A: Keys> Contender for LookingUp<A> {
     fn turn(&mut self) -> Turn {
         let (mut figures, mut parts) = (Vec::new(), Vec::new());
         for keys in &self.sets {
@@ -186,7 +190,7 @@ impl Loading {
     }
 }
 
-impl Side for Loading {
+impl Contender for Loading {
     fn turn(&mut self) -> Turn {
         let before = resident();
         let start = clock::ticks();

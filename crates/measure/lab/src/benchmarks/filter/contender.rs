@@ -12,7 +12,7 @@ use super::states::States;
 use super::{IN_FLIGHT, VECTOR};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::targets::Target;
-use crate::workers::{Side, fail, settle};
+use crate::workers::{Contender, fail, settle};
 
 /// Timed slices of a figure in a turn, each of [`IN_FLIGHT`] packets.
 const SLICES: usize = 12;
@@ -144,7 +144,7 @@ impl CompiledText {
 ///
 /// # Errors
 /// Why there is no machine code.
-pub(super) fn lay_out(task: FilterTask) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: FilterTask) -> Result<Box<dyn Contender>, String> {
     let FilterTask { work, rounds, cpu } = task;
     settle(cpu);
     pool::ensure().unwrap_or_else(|error| fail(&error));
@@ -189,7 +189,7 @@ struct Compiling {
     first: u64,
 }
 
-impl Side for Compiling {
+impl Contender for Compiling {
     fn turn(&mut self) -> Turn {
         let again = compile(&self.text).1;
         let micros = |clocks: u64| clocks as f64 * 1e6 / clock::ticks_per_second() as f64;
@@ -204,7 +204,7 @@ struct Deciding {
     flows: [FilterFlow; Packets::MEASURED.len()],
 }
 
-impl Side for Deciding {
+impl Contender for Deciding {
     fn turn(&mut self) -> Turn {
         let Deciding { program, residence, flows } = self;
         let mut parts = Vec::new();

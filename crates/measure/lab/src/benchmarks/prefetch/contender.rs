@@ -12,13 +12,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
 use super::live;
-use super::stock::{Stock, lock};
+use super::packet_pool::{PacketPool, lock};
 use super::variants::{First, Parts, Variant, nodes};
 use crate::benchmarks::fib::routes::Prefixes;
 use crate::benchmarks::router::circulation::{Times, VECTOR};
 use crate::benchmarks::router::traffic::Traffic;
 use crate::slices::{Turn, sliced};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{Contender, fail, settle};
 
 /// Packets in a slice, at least.
 const SLICE: usize = 16_384;
@@ -60,7 +60,7 @@ pub(super) enum PrefetchWork {
 ///
 /// # Errors
 /// None: a failure ends the process.
-pub(super) fn lay_out(task: PrefetchTask) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: PrefetchTask) -> Result<Box<dyn Contender>, String> {
     settle(task.cpu);
     if let PrefetchWork::TryLive(variant, seconds) = &task.what {
         let engine = Some(live::engine(variant));
@@ -71,10 +71,16 @@ pub(super) fn lay_out(task: PrefetchTask) -> Result<Box<dyn Side>, String> {
     // Its tables are not the Internet's.
     let prefixes = Prefixes::default();
     let domain = Arc::new(RoutingDomain::new(task.traffic.vrf(&prefixes)));
-    let stock = Stock::new(task.traffic.packets(&prefixes), task.memory);
+    let packet_pool = PacketPool::new(task.traffic.packets(&prefixes), task.memory);
     let times = Arc::new(Times::default());
     let nodes = nodes(task.traffic.family, task.first).len();
-    let parts = |times| Parts { family: task.traffic.family, first: task.first, domain: &domain, stock: &stock, times };
+    let parts = |times| Parts {
+        family: task.traffic.family,
+        first: task.first,
+        domain: &domain,
+        packet_pool: &packet_pool,
+        times,
+    };
     let engines = |variants: Vec<Variant>| -> Vec<Engine> {
         variants.iter().map(|variant| parts(Some(&times)).engine(variant, false)).collect()
     };
@@ -87,15 +93,15 @@ pub(super) fn lay_out(task: PrefetchTask) -> Result<Box<dyn Side>, String> {
         PrefetchWork::Sample(variant, seconds) => {
             let engine = Some(parts(None).engine(&variant, true));
             let apps = super::variants::nodes(task.traffic.family, task.first);
-            let packets = lock(&stock).some_addresses(WATCHED);
+            let packets = lock(&packet_pool).some_addresses(WATCHED);
             return Ok(Box::new(Sampling { engine, seconds, apps, packets }));
         }
         PrefetchWork::Compare(variants) => (engines(variants), None),
-        PrefetchWork::TryLive(..) => return Err("it has no stock".to_owned()),
+        PrefetchWork::TryLive(..) => return Err("it has no packet pool".to_owned()),
         PrefetchWork::Load(variants, load) => (engines(variants), Some(load)),
     };
     let mut comparing =
-        Comparing { engines, stock, times, nodes, in_flight: task.traffic.in_flight, turns: 0, interval: None };
+        Comparing { engines, packet_pool, times, nodes, in_flight: task.traffic.in_flight, turns: 0, interval: None };
     comparing.interval = load.map(|load| comparing.slowest() / load);
     Ok(Box::new(comparing))
 }
@@ -108,7 +114,7 @@ pub(super) const fn figures(nodes: usize) -> usize {
 /// A process that compares variants.
 struct Comparing {
     engines: Vec<Engine>,
-    stock: Arc<Mutex<Stock>>,
+    packet_pool: Arc<Mutex<PacketPool>>,
     times: Arc<Times>,
     nodes: usize,
     in_flight: usize,
@@ -139,7 +145,7 @@ impl Comparing {
 
     /// Times a variant. Returns its figures and the clocks that they took.
     fn time(&mut self, variant: usize) -> (Vec<f64>, f64) {
-        lock(&self.stock).set_interval(self.interval);
+        lock(&self.packet_pool).set_interval(self.interval);
         let engine = &mut self.engines[variant];
         let slice = self.in_flight.max(SLICE) / VECTOR;
         let mut run = |us: u64, vectors: usize| match self.interval {
@@ -156,11 +162,11 @@ impl Comparing {
         };
         run(SETTLE_US, WARM_UP / VECTOR);
         self.times.take();
-        lock(&self.stock).take_counts();
+        lock(&self.packet_pool).take_counts();
         let timed = clock::ticks();
         run(LOADED_US, slice);
         let took = (clock::ticks() - timed) as f64;
-        let counts = lock(&self.stock).take_counts();
+        let counts = lock(&self.packet_pool).take_counts();
         let [_, stamp, nodes @ ..] = self.times.take();
         let packets = counts.sent.max(1) as f64;
         let clocks: Vec<f64> =
@@ -171,7 +177,7 @@ impl Comparing {
     }
 }
 
-impl Side for Comparing {
+impl Contender for Comparing {
     fn turn(&mut self) -> Turn {
         let count = self.engines.len();
         let mut found = vec![Vec::new(); count];
@@ -203,7 +209,7 @@ struct Trying {
 /// share that prefetches save, the probability of error, the clocks of the prefetches, and those of calls after them.
 pub(super) const TRIED: usize = 6;
 
-impl Side for Trying {
+impl Contender for Trying {
     fn turn(&mut self) -> Turn {
         let Some(mut engine) = self.engine.take() else { return Turn::default() };
         let control = engine.control();
@@ -248,7 +254,7 @@ const WATCH: Duration = Duration::from_millis(100);
 /// of these at its first use of packet data, and at its hottest instruction.
 pub(super) const SAMPLED: usize = 3;
 
-impl Side for Sampling {
+impl Contender for Sampling {
     /// The figures are [`SAMPLED`].
     fn turn(&mut self) -> Turn {
         let Some(mut engine) = self.engine.take() else { return Turn::default() };

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::benchmarks::router::circulation::{Circulator, Restore, Stamp, Times, VECTOR};
 use crate::networks::{configured, linked};
 use crate::slices::{Sliced, Turn, sliced};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{Contender, fail, settle};
 
 /// The figures of a turn.
 pub(super) const FIGURES: [&str; 4] = ["seal", "open", "bare seal", "bare open"];
@@ -42,7 +42,7 @@ pub(super) struct EspTask {
 ///
 /// # Errors
 /// If there is no such cipher.
-pub(super) fn lay_out(task: EspTask) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: EspTask) -> Result<Box<dyn Contender>, String> {
     settle(task.cpu);
     pool::init(pool::Config::default()).unwrap_or_else(|error| fail(&error));
     let algorithm: Algorithm = task.algorithm.parse().map_err(|error| format!("{error}"))?;
@@ -192,7 +192,7 @@ impl Measured {
     }
 }
 
-impl Side for Measured {
+impl Contender for Measured {
     fn turn(&mut self) -> Turn {
         self.circulate();
         self.times.take();

@@ -89,26 +89,26 @@ pub(super) fn measure(task: &Measurements) -> ScrapeAnswer {
         .unwrap_or_else(|error| fail(&format!("cannot create {}: {error}", task.folder.display())));
     let most = 10 * (block(task.period) * task.blocks as u32 + LEAST);
     let scraped = Scraped::start(&task.worker, &task.folder, &task.case.network(), [task.engine, task.other], most);
-    let mut side = ScrapeSide { task, scraped, random: Rng::new(), answer: ScrapeAnswer::default() };
+    let mut side = Measuring { task, scraped, random: Rng::new(), answer: ScrapeAnswer::default() };
     side.check_scrape();
     thread::sleep(WARM_UP);
     for _ in 0..task.blocks {
         side.block();
     }
-    let ScrapeSide { scraped, answer, .. } = side;
+    let Measuring { scraped, answer, .. } = side;
     drop(scraped);
     let _ = fs::remove_dir_all(&task.folder);
     answer
 }
 
-struct ScrapeSide<'t> {
+struct Measuring<'t> {
     task: &'t Measurements,
     scraped: Scraped,
     random: Rng,
     answer: ScrapeAnswer,
 }
 
-impl ScrapeSide<'_> {
+impl Measuring<'_> {
     /// Makes a first scrape, which takes longer than others, and checks that it has all apps.
     fn check_scrape(&self) {
         let answer = self.scraped.scrape().unwrap_or_else(|why| fail(&why));

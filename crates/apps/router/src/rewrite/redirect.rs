@@ -6,19 +6,13 @@ use bellows_vrf::adjacency::AdjacencyKind;
 use bellows_vrf::route::IpPrefix;
 use bellows_vrf::{Interface, Tag};
 
-use super::ETHERNET;
+use crate::forwarding::ETHERNET;
 use crate::vrf::RoutingDomain;
-
-/// Whether a packet leaves by the interface that received it, as its tag says. Looks at no packet data.
-#[inline]
-pub fn turns_around(domain: &RoutingDomain, tag: Tag) -> bool {
-    tag.interface() != 0 && domain.tables().adjacencies().shape(tag.number()).interface() == tag.interface()
-}
 
 /// Whether the sender of a packet that leaves by the interface which received it is to be told of a better first hop (RFC
 /// 1812, section 5.2.7.2; RFC 4861, section 8.2).
 #[cold]
-pub fn is_better_reached_directly(domain: &RoutingDomain, tag: Tag, frame: &[u8]) -> bool {
+pub(super) fn is_better_reached_directly(domain: &RoutingDomain, tag: Tag, frame: &[u8]) -> bool {
     let number = tag.interface();
     let (Some(interface), Some(adjacency)) =
         (domain.tables().interface(number), domain.tables().adjacencies().get(tag.number()))

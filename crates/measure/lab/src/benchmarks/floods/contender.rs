@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::frames::{Flood, HOPS, NETWORK};
 use crate::networks::loaded;
 use crate::slices::{Sliced, Turn};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{Contender, fail, settle};
 
 /// Packets in a vector.
 const VECTOR: usize = 128;
@@ -44,7 +44,7 @@ pub(super) struct FloodsTask {
 ///
 /// # Errors
 /// None: a failure ends the process.
-pub(super) fn lay_out(task: FloodsTask) -> Result<Box<dyn Side>, String> {
+pub(super) fn lay_out(task: FloodsTask) -> Result<Box<dyn Contender>, String> {
     settle(task.cpu);
     pool::init(pool::Config { packets: 65_536, ..pool::Config::default() }).unwrap_or_else(|error| fail(&error));
     let stock = Arc::new(Mutex::new(Stock::of(task.flood)));
@@ -209,7 +209,7 @@ impl Flooding {
     }
 }
 
-impl Side for Flooding {
+impl Contender for Flooding {
     fn turn(&mut self) -> Turn {
         let (mut plain, mut mixed) = (Vec::new(), Vec::new());
         let (sent, returned) = {
