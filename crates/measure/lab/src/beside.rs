@@ -12,7 +12,7 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 
 use crate::audience::Observer;
-use crate::bench::named;
+use crate::named::named;
 use crate::slices::Turn;
 use crate::workers::{Contender, ProcessError, Reply, Worker};
 

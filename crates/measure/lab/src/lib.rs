@@ -29,6 +29,7 @@ pub mod beside;
 pub mod callgrind;
 pub mod cases;
 pub mod machine;
+mod named;
 mod networks;
 pub mod processes;
 mod programs;

@@ -92,7 +92,7 @@ impl<A: AddressFamily> Fib<A> {
     }
 
     /// Access to the compiled tables for a thread that has no breaths.
-    pub fn reader(&self) -> TableReader<'_, A> {
+    pub fn reader(&self) -> TableReader<'_, Tables<A>> {
         TableReader::new(&self.tables, self.readers.enrol(|| ()))
     }
 

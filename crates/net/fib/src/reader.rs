@@ -2,12 +2,9 @@
 
 use bellows_shared::{Breath, Published, Reader};
 
-use crate::fib::Tables;
-use crate::layout::AddressFamily;
-
 /// A thread's access to a table, for threads without breaths: control threads, tests and benchmarks.
-pub struct TableReader<'f, A: AddressFamily> {
-    tables: &'f Published<Tables<A>>,
+pub struct TableReader<'f, T> {
+    tables: &'f Published<T>,
     reader: Reader,
 }
 
@@ -18,14 +15,14 @@ struct Reading;
 // exclusively, so that it passes and ends only afterwards. The value stays on the stack of the thread.
 unsafe impl Breath for Reading {}
 
-impl<'f, A: AddressFamily> TableReader<'f, A> {
+impl<'f, T> TableReader<'f, T> {
     /// An access; `reader` must be one of the table's.
-    pub(crate) fn new(tables: &'f Published<Tables<A>>, reader: Reader) -> TableReader<'f, A> {
+    pub(crate) fn new(tables: &'f Published<T>, reader: Reader) -> TableReader<'f, T> {
         TableReader { tables, reader }
     }
 
     /// Calls a function with the tables as they are. While it runs, memory of replaced tables is kept.
-    pub fn read<T>(&mut self, with: impl FnOnce(&Tables<A>) -> T) -> T {
+    pub fn read<R>(&mut self, with: impl FnOnce(&T) -> R) -> R {
         let result = with(self.tables.read(&Reading));
         self.reader.pass();
         result

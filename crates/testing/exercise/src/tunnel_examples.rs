@@ -138,7 +138,12 @@ pub const TUNNELS: &[TunnelExamples] = &[
             // Fuzzers find it.
             SessionExample {
                 is_v6: true,
-                keys: &["expect_session = 1", "expect_cookie = \"00000000\"", "sublayer = \"default\""],
+                keys: &[
+                    "expect_session = 1",
+                    "send_session = 1",
+                    "expect_cookie = \"00000000\"",
+                    "sublayer = \"default\"",
+                ],
                 header: &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
                 ..SessionExample::EMPTY
             },

@@ -104,10 +104,10 @@ fn is_network(word: &str) -> bool {
 impl Execute for Arguments {
     const READS: &'static [&'static str] = &["esp NAME", "esp show NAME", "esp show NAME pair"];
     const CHANGES: &'static [&'static str] = &[
-        "esp rekey NAME pair --inbound 1 aes-128-gcm FILE",
+        "esp rekey pair --inbound 1 aes-128-gcm FILE -n NAME",
         "esp rekey pair --outbound 1 aes-128-gcm FILE --app esp -n NAME",
         "esp rekey pair --inbound 1 aes-128-gcm FILE --save -n NAME",
-        "esp forget NAME pair",
+        "esp forget pair -n NAME",
     ];
 
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {

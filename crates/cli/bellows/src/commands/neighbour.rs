@@ -155,7 +155,7 @@ fn line(one: &Value) -> String {
 impl Execute for Arguments {
     const READS: &'static [&'static str] = &["neighbour NAME", "neighbour show NAME"];
     const CHANGES: &'static [&'static str] = &[
-        "neighbour flush NAME all",
+        "neighbour flush all -n NAME",
         "neighbour add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan -n NAME",
         "neighbour replace 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan -n NAME",
         "neighbour del 192.0.2.7 -n NAME",

@@ -177,7 +177,7 @@ impl Execute for Arguments {
     const READS: &'static [&'static str] =
         &["route NAME", "route show NAME", "route NAME show", "route lookup 192.0.2.1 -n NAME"];
     const CHANGES: &'static [&'static str] = &[
-        "route flush NAME all",
+        "route flush all -n NAME",
         "route add 192.0.2.0/24 blackhole -n NAME",
         "route append 192.0.2.0/24 via 198.51.100.1 -n NAME",
         "route replace 192.0.2.0/24 blackhole -n NAME",

@@ -251,6 +251,18 @@ impl Bridge {
         self.sides.each_ref().map(|side| side.lan().counters())
     }
 
+    /// The counters of the hosts' interfaces while no packet is on its way, so that what one host has sent is among what
+    /// the other one has received.
+    pub fn quiet_lan_counters(&self) -> [Counters; 2] {
+        let mut counters = self.lan_counters();
+        eventually("a moment without packets", || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let earlier = std::mem::replace(&mut counters, self.lan_counters());
+            counters == earlier
+        });
+        counters
+    }
+
     /// The interfaces that exist without Bellows.
     fn interfaces(&self) -> Vec<HostInterface> {
         self.sides.iter().flat_map(Side::interfaces).collect()

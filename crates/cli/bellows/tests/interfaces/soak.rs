@@ -125,7 +125,7 @@ fn soak(ports: [Port; 2], offloads: Offloads, time: Duration) {
     let bridge = Bridge::new(Layout { ports, ..Layout::of(ports[0], offloads, 1_500) });
     let running = bridge.start();
     bridge.wait_until_connected();
-    let before = bridge.lan_counters();
+    let before = bridge.quiet_lan_counters();
     let _servers = bridge.serve();
     let pings = [SERVER, SERVER_V6].map(|to| bridge.client().start(&format!("ping -n -q -i 0.01 {to}")));
     let mut rates =

@@ -69,7 +69,7 @@ fn check_streams(bridge: &Bridge, test: &str) {
     bridge.fetch(SERVER_V6);
     let there = traffic::tcp(client, SERVER, STREAM, StreamDirection::There);
     let back = traffic::tcp(client, SERVER_V6, STREAM, StreamDirection::Back);
-    let before = bridge.lan_counters();
+    let before = bridge.quiet_lan_counters();
     let udp = traffic::udp(client, SERVER, STREAM, 20, 1_400);
     let missing = missing(&before, &bridge.lan_counters());
     eprintln!("{test}: TCP {:.0} and {:.0} Mbit/s, {udp:?}, missing {missing:?}", there / 1e6, back / 1e6);

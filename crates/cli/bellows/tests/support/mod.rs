@@ -285,9 +285,14 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
+        let Some(child) = &mut self.child else { return };
+        let ended = child.try_wait();
+        let _ = child.kill();
+        let _ = child.wait();
+        if thread::panicking() {
+            let mut rest = std::mem::take(&mut self.seen);
+            let _ = self.log.take().map(|mut log| log.read_to_string(&mut rest));
+            eprintln!("`{}` had ended: {ended:?}. Its log:\n{rest}", self.name);
         }
     }
 }

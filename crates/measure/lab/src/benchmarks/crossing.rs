@@ -24,8 +24,9 @@ use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases};
+use crate::named::named;
 use crate::report::{BenchError, Measurement, Ratio, chosen};
 use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle_beside_others};

@@ -39,9 +39,10 @@ use serde_json::json;
 
 use super::engine::Loop;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases};
 use crate::machine::Machine;
+use crate::named::named;
 use crate::networks::{Folder, configured, linked};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::{Turn, sliced};

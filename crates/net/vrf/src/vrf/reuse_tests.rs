@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bellows_fib::TableReader;
+use bellows_fib::{TableReader, Tables};
 use bellows_shared::Readers;
 use bellows_wire::MacAddr;
 
@@ -59,7 +59,7 @@ type Tagged = (u32, IpAddr);
 /// Two workers: one looks up, the other one rewrites.
 struct Workers<'v> {
     vrf: &'v Vrf,
-    first: TableReader<'v, u32>,
+    first: TableReader<'v, Tables<u32>>,
     second: bellows_shared::Reader,
     between: VecDeque<Vec<Tagged>>,
     outcome: Outcome,

@@ -102,10 +102,8 @@ impl Benchmark for Arguments {
     const NAME: &'static str = "esp";
     const CASES: Cases = CASES;
     const QUICK: &'static str = "--processes 1 --rounds 1 --case aes-128";
-    const MORE: &'static [&'static str] = &[
-        "--processes 1 --rounds 1 --case 256",
-        "--processes 1 --rounds 1 --case chacha",
-    ];
+    const MORE: &'static [&'static str] =
+        &["--processes 1 --rounds 1 --case 256", "--processes 1 --rounds 1 --case chacha"];
     const REFUSED: &'static [RefusedOptions] =
         &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are aes-128-gcm")];
     const WORK: RunWorker = |_| workers::take_part(lay_out);

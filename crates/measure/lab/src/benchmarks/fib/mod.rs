@@ -15,9 +15,10 @@ mod tables;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::named::named;
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
 use crate::report::{BenchError, chosen};

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::ptr;
 
-use bellows_fib::{AddressFamily, Fib, NO_ROUTE, Prefix, Rib, Route, TableReader};
+use bellows_fib::{AddressFamily, Fib, NO_ROUTE, Prefix, Rib, Route, TableReader, Tables};
 use bellows_sys::cache;
 use fastrand::Rng;
 
@@ -117,7 +117,7 @@ pub(super) trait LookUp<A> {
 
 /// The crate's.
 pub(super) struct Own<'f, A: Keys> {
-    reader: TableReader<'f, A>,
+    reader: TableReader<'f, Tables<A>>,
     bytes: usize,
 }
 

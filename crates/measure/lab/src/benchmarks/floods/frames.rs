@@ -8,7 +8,7 @@ use bellows_wire::ipv6::Ipv6Header;
 use bellows_wire::{IpPair, IpProtocol};
 use fastrand::Rng;
 
-use crate::bench::named;
+use crate::named::named;
 use crate::workers::fail;
 
 named! {

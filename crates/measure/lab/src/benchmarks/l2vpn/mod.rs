@@ -28,10 +28,11 @@ use bellows_engine::Schedule;
 use serde_json::{Value, json};
 
 use crate::bench::{
-    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole as whole_number,
+    Benchmark, Common, Conditions, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole as whole_number,
 };
 use crate::beside::Beside;
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::named::named;
 use crate::report::{BenchError, Measurement, Report, ReportTable, chosen};
 use crate::targets::{conclusion_within, conclusions};
 use crate::timing::median_or_nan;
@@ -271,9 +272,8 @@ impl Benchmark for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static str =
         "--orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --case phases --phase decap-ip4";
-    const MORE: &'static [&'static str] = &[
-        "--orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --phase decap-ip4-64",
-    ];
+    const MORE: &'static [&'static str] =
+        &["--orders 1 --rounds 2 --idle-seconds 0.01 --schedule flat --phase decap-ip4-64"];
     const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are phases, after-idle and apps"),
         (&["--phase", "ip5"], "no phase has `ip5` in its name; there are encap-ip6-64, "),

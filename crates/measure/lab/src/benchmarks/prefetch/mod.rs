@@ -28,10 +28,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::named::named;
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::turns::{self, Match};
 use crate::workers;

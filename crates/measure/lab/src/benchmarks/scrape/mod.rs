@@ -38,8 +38,9 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::named::named;
 use crate::networks::{Folder, Text};
 use crate::processes::{Answers, take_turns_by};
 use crate::report::{BenchError, Measurement, Report, chosen};

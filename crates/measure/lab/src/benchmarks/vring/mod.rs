@@ -35,8 +35,9 @@ use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, named, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
+use crate::named::named;
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{lower_quartile, median_or_nan};
@@ -850,9 +851,8 @@ impl Benchmark for Arguments {
     const CASES: Cases = CASES;
     const QUICK: &'static str = "--processes 1 --rounds 4 --case rx --with packed,in-order \
                                 --without event-idx,indirect,offloads,mergeable --chain single --size 60";
-    const MORE: &'static [&'static str] = &[
-        "--processes 1 --rounds 4 --with packed,in-order --without event-idx,indirect,offloads,mergeable --size 60",
-    ];
+    const MORE: &'static [&'static str] =
+        &["--processes 1 --rounds 4 --with packed,in-order --without event-idx,indirect,offloads,mergeable --size 60"];
     const REFUSED: &'static [RefusedOptions] = &[
         (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
         (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
