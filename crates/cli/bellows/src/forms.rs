@@ -26,12 +26,11 @@ use std::fmt::Write;
 use std::ptr;
 use std::sync::LazyLock;
 
-use bellows_config::OutputSchema;
 use serde_json::Value;
 
 #[cfg(feature = "measure")]
 pub use cases::{FoundCases, case_differences, unmet_cases};
-use described::schema_of;
+use described::{Described, printed, request_of, schema_of};
 
 /// The chapters of the reference, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +113,6 @@ impl Chapter {
     }
 }
 
-/// A row of a table: a key, its type and its meaning.
-const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
-    Key::new(name, kind, meaning)
-}
-
 /// The type of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -135,8 +129,8 @@ pub enum Kind {
     /// An object with the keys of a form.
     Object(&'static Form),
     /// What the schema of a type describes.
-    Described(OutputSchema),
-    /// An object with the keys of the form that is read from the schema of this name.
+    Described(Described),
+    /// An object with the keys of the form that is read from the schema of this path.
     Named(&'static str),
     /// A list of such values.
     List(&'static Kind),
@@ -164,23 +158,6 @@ pub struct Key {
     meaning: &'static str,
     is_nullable: bool,
     is_optional: bool,
-}
-
-impl Key {
-    /// A key that is always there, with a value of this type.
-    pub const fn new(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
-        Key { name, kind, meaning, is_nullable: false, is_optional: false }
-    }
-
-    /// The same; the value may be null.
-    pub const fn or_null(self) -> Key {
-        Key { is_nullable: true, ..self }
-    }
-
-    /// The same; the key may be absent.
-    pub const fn or_absent(self) -> Key {
-        Key { is_optional: true, ..self }
-    }
 }
 
 /// The form of an object.
@@ -244,19 +221,15 @@ impl Section {
         place.map_or(&[], |(_, parts)| parts)
     }
 
-    /// The types of which schemas describe its output, or the values of its parts.
-    fn described(&self) -> Vec<OutputSchema> {
-        let whole = self.whole.into_iter();
-        let kinds = whole.chain(self.parts.iter().copied());
-        let forms = kinds.clone().filter_map(Kind::own_form);
-        let values = forms.flat_map(|form| form.keys.iter().map(|key| key.kind).chain(form.includes.iter().copied()));
-        kinds.chain(values).flat_map(Kind::described).collect()
+    /// The types of which schemas describe its output and its parts.
+    fn described(&self) -> impl Iterator<Item = Described> {
+        self.whole.into_iter().chain(self.parts.iter().copied()).flat_map(Kind::described)
     }
 }
 
 /// All sections, each with the forms that have headings in it.
 static PLACES: LazyLock<Vec<(&Section, Vec<&Form>)>> = LazyLock::new(|| {
-    let parts = |section: &'static Section| section.parts.iter().filter_map(|kind| kind.form());
+    let parts = |section: &'static Section| section.parts.iter().flat_map(|kind| kind.forms());
     let wholes = sections().filter_map(|section| section.whole.and_then(Kind::form));
     let mut placed: BTreeSet<&str> = wholes.chain(sections().flat_map(parts)).map(|form| form.title).collect();
     let place = |section: &'static Section| {
@@ -337,10 +310,14 @@ impl Comparison<'_> {
                 true
             }
             (Kind::Either(kinds), value) => {
-                let fitting = |kind: &&Kind| differences(**kind, value, &mut Found::new()).is_empty();
-                let fitting = kinds.iter().find(fitting);
-                fitting.into_iter().for_each(|kind| self.compare(path, *kind, value));
-                fitting.is_some()
+                let counted = kinds.iter().map(|kind| (differences(*kind, value, &mut Found::new()).len(), *kind));
+                match counted.min_by_key(|(count, _)| *count) {
+                    Some((count, kind)) if count == 0 || value.is_object() => {
+                        self.compare(path, kind, value);
+                        true
+                    }
+                    _ => false,
+                }
             }
             (
                 Kind::Object(_) | Kind::List(_) | Kind::Map(_) | Kind::Tuple(_) | Kind::Described(_) | Kind::Named(_),
@@ -377,7 +354,7 @@ impl Comparison<'_> {
     fn kind_of_status(&mut self, path: &str, object: &serde_json::Map<String, Value>) -> Kind {
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
         match states::status(kind) {
-            Some(Some(status)) => Kind::Described(status),
+            Some(Some(status)) => printed(status),
             Some(None) => {
                 self.differences.push(format!("{path}: `{kind}` does not say what its status is"));
                 Kind::Any
@@ -451,16 +428,8 @@ impl Kind {
         }
     }
 
-    /// The form that is written in this program, of the object or of those in a list or by name.
-    fn own_form(self) -> Option<&'static Form> {
-        match self {
-            Kind::Object(form) => Some(form),
-            kind => kind.inner().into_iter().find_map(Kind::own_form),
-        }
-    }
-
     /// The types that schemas describe in it.
-    fn described(self) -> Vec<OutputSchema> {
+    fn described(self) -> Vec<Described> {
         match self {
             Kind::Described(described) => vec![described],
             kind => kind.inner().into_iter().flat_map(Kind::described).collect(),
@@ -592,10 +561,15 @@ pub fn section(words: &[&str]) -> Option<&'static Section> {
         .map(|(_, section)| section)
 }
 
+/// The form of this title.
+pub fn titled(title: &str) -> Option<&'static Form> {
+    all_forms().into_iter().find(|form| form.title == title)
+}
+
 /// The differences of a value from the form of this title, and the keys of the form that it does not have.
 #[cfg(test)]
 pub fn lacking(title: &str, value: &Value) -> Vec<String> {
-    let form = all_forms().into_iter().find(|form| form.title == title).unwrap_or_else(|| panic!("no form {title}"));
+    let form = titled(title).unwrap_or_else(|| panic!("no form {title}"));
     let mut found = Found::new();
     let mut lacking = differences(Kind::Object(form), value, &mut found);
     let keys = form.all_keys().into_iter().filter(|(owner, key)| !found.contains(&(owner.title, key.name)));

@@ -17,6 +17,7 @@ use bellows_router::vrf::requests::{self, LineError, MAX_LINES};
 use bellows_switch::mac_table;
 use bellows_sys::FileError;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -65,9 +66,9 @@ impl Ask for requests::Request {
             Request::Routes(_) | Request::LookUp(_) | Request::Fib {} | Request::Neighbours(_) => Access::Read,
             Request::Change(_)
             | Request::Flush(_)
-            | Request::Stage { .. }
-            | Request::Swap { .. }
-            | Request::ChangeNeighbours { .. }
+            | Request::Stage(_)
+            | Request::Swap(_)
+            | Request::ChangeNeighbours(_)
             | Request::FlushNeighbours(_) => Access::Change,
         }
     }
@@ -296,10 +297,25 @@ impl Domain {
         self.0.network()
     }
 
+    /// The names of both, once it has answered.
+    pub fn names(&self) -> DomainNames {
+        DomainNames { name: self.network(), vrf: self.name().to_owned() }
+    }
+
     /// Has the domain answer a request.
     pub fn ask(&mut self, request: &requests::Request) -> Result<Value, CommandError> {
         self.0.ask(request)
     }
+}
+
+/// What the output of commands for one routing domain has in common.
+#[derive(Debug, JsonSchema, Serialize)]
+#[schemars(title = "Routing domain")]
+pub struct DomainNames {
+    /// The name of the network.
+    pub name: String,
+    /// That of the routing domain.
+    pub vrf: String,
 }
 
 fn refuse_crashed(runtime_dir: &RuntimeDir) -> Result<(), CommandError> {
@@ -469,17 +485,19 @@ pub fn render(place: &str, line: &str, error: &LineError) -> String {
 }
 
 /// Counts of a file of lines.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
+#[schemars(title = "Counts of lines")]
 pub struct LineCounts {
-    /// New ones.
+    /// The number of routes or neighbours that are new.
     pub added: u64,
-    /// Those in the place of others.
+    /// The number of those that are in the place of others.
     pub replaced: u64,
-    /// Those that are gone.
+    /// The number of those that are gone.
     pub deleted: u64,
-    /// Lines that were left out.
+    /// Lines that were left out: routes that follow from interfaces and neighbours, and neighbours without an Ethernet
+    /// address.
     pub skipped: u64,
-    /// Lines that were not right.
+    /// Lines that were wrong, and were left out because of `--force`.
     pub failed: u64,
 }
 
@@ -502,14 +520,6 @@ impl LineCounts {
             more.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{} {what}", count(*number))),
         );
         parts.join(", ")
-    }
-
-    /// The counts as JSON.
-    pub fn json(&self) -> Value {
-        json!({
-            "added": self.added, "replaced": self.replaced, "deleted": self.deleted, "skipped": self.skipped,
-            "failed": self.failed,
-        })
     }
 }
 

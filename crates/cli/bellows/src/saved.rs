@@ -14,9 +14,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use bellows_inspect::control::{Reply, SavedEntry};
+use bellows_inspect::control::{Reply, SavedChanges, SavedEntry};
 use bellows_router::vrf::requests::{
-    BareVerb, Change, Changed, NeighbourPage, NeighbourSelection, Page, PrefixMatch, Request, RouteLines, Selection,
+    BareVerb, Change, Changed, NeighbourLines, NeighbourPage, NeighbourSelection, Page, PrefixMatch, Request,
+    RouteLines, Selection,
 };
 use bellows_sys::private_file::{self, PrivateFileError};
 use bellows_sys::{atomic_file, way_out};
@@ -27,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::state_folder;
 
-pub use keys::{ESP, SavedKeys};
+pub use keys::{ESP, ForgottenKeys, SavedKeys};
 
 /// The folder within the state folder.
 const FOLDER: &str = "saved";
@@ -112,7 +113,7 @@ fn targets(request: &Value) -> Result<(bool, Vec<Option<SavedTarget>>), String> 
         Ok(Request::Change(Change { commands, bare, force })) => {
             Ok((force, commands.iter().map(|text| SavedTarget::of_route(text, bare)).collect()))
         }
-        Ok(Request::ChangeNeighbours { commands, bare }) => {
+        Ok(Request::ChangeNeighbours(NeighbourLines { commands, bare })) => {
             Ok((false, commands.iter().map(|text| SavedTarget::of_neighbour(text, bare)).collect()))
         }
         _ => Err("only changes of routes and of neighbours, and new keys, can be saved; leave `--save` out".to_owned()),
@@ -344,7 +345,9 @@ impl Saved {
             let (commands, bare) = (vec![entry.command.clone()], BareVerb::Replace);
             let (what, request) = match key {
                 EntrySubject::Route(..) => ("route", Request::Change(Change { commands, bare, force: false })),
-                EntrySubject::Neighbour(..) => ("neighbour", Request::ChangeNeighbours { commands, bare }),
+                EntrySubject::Neighbour(..) => {
+                    ("neighbour", Request::ChangeNeighbours(NeighbourLines { commands, bare }))
+                }
             };
             let why = match ask(domain, json!(request)) {
                 Reply::Answer { answer, .. } => answer["errors"][0]["message"].as_str().map(str::to_owned),
@@ -372,7 +375,7 @@ impl Saved {
         };
         let file = self.file.as_ref().ok().map(|file| file.display().to_string());
         let (keys_file, keys) = self.keys.list();
-        Reply::Saved { file, entries: self.entries.iter().map(entry).collect(), keys_file, keys }
+        Reply::Saved(SavedChanges { file, entries: self.entries.iter().map(entry).collect(), keys_file, keys })
     }
 }
 

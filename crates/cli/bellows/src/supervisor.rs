@@ -22,7 +22,7 @@ use bellows_events::{
     Started, Stopping, UndoFailed, WorkerRecovered, WorkerStalled,
 };
 use bellows_inspect::baseline;
-use bellows_inspect::control::{ReloadReport, Reply, Request};
+use bellows_inspect::control::{Confirmation, ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
 use bellows_observe::{Liveness, Reloaded, RuntimeDir};
@@ -633,7 +633,7 @@ impl Run {
         let network = self.source().file.name();
         ChangeConfirmed { by: BY_REQUEST }.log(format_args!("the change is confirmed: `{network}` runs on"));
         self.service.ready(&self.running);
-        Ok(Reply::Confirmed { network, seconds_left })
+        Ok(Reply::Confirmed(Confirmation { network, seconds_left }))
     }
 
     fn no_change(&self) -> CommandError {

@@ -1,5 +1,6 @@
 //! Data about single packets: the hops of traced packets, and the packets that pass a tapped link.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of packets that one trace follows.
@@ -15,25 +16,25 @@ pub struct TraceOrder {
 }
 
 /// An app's action on a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum HopKind {
     /// The app sent it on.
     Sent {
-        /// Through this output.
+        /// Of `sent`: the output.
         port: String,
-        /// Its length in bytes.
+        /// Of `sent`: the packet's length in bytes.
         length: u32,
-        /// Its first 256 bytes.
+        /// Of `sent`: its first 256 bytes.
         bytes: Vec<u8>,
-        /// Its tag.
+        /// Of `sent`: its tag.
         tag: u32,
-        /// Link type of its outermost header, as numbered by pcap.
+        /// Of `sent`: the link type of its outermost header, as numbered by pcap.
         link_type: u32,
     },
     /// The app dropped it.
     Dropped {
-        /// The drop counter.
+        /// Of `dropped`: the drop reason.
         reason: String,
     },
     /// It ended in the app.
@@ -41,11 +42,11 @@ pub enum HopKind {
 }
 
 /// One step on the path of a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Hop {
-    /// The packet's number, from 1. Copies keep it.
+    /// The packet's number, from 1; copies have the number of their original.
     pub packet: u32,
-    /// The time, in nanoseconds since the Unix epoch.
+    /// When it was: nanoseconds since the Unix epoch.
     pub at: u64,
     /// The app.
     pub app: String,

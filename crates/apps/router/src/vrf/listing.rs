@@ -6,8 +6,11 @@ use std::net::IpAddr;
 use bellows_engine::RequestError;
 use bellows_vrf::adjacency::AdjacencyKind;
 use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, RouteTarget, VrfChanges, Way};
-use serde_json::{Map, Value, json};
 
+use super::answers::{
+    AdjacencyRoom, CompiledRoute, Destination, FamilyNextHop, FamilyTables, FibAnswer, FoundRoute, FoundWay,
+    LookUpAnswer, RoutesAnswer, WayGroups, next_page,
+};
 use super::operator::Operator;
 use super::requests::{LookUp, MAX_ROUTES, MAX_ROUTES_OF_TEXT, Page, RouteLines, Selection, origins};
 use super::shown_route::Destinations;
@@ -25,9 +28,9 @@ pub(super) fn read_after(page: &Page) -> Result<Option<RouteKey>, RequestError> 
     Ok(Some((prefix, *metric)))
 }
 
-/// What to give as `after` for the next page.
-pub(super) fn next_page(last: Option<RouteKey>) -> Value {
-    last.map_or(Value::Null, |(prefix, metric)| json!([prefix.to_string(), metric]))
+/// A route that cannot be written.
+fn unwritten(error: &dyn std::error::Error) -> RequestError {
+    RequestError::failure(format!("a route cannot be written: {error}"))
 }
 
 /// The most next hops of a report.
@@ -60,7 +63,7 @@ impl Operator {
         })
     }
 
-    pub(super) fn routes(&self, page: &Page) -> Result<Value, RequestError> {
+    pub(super) fn routes(&self, page: &Page) -> Result<RoutesAnswer, RequestError> {
         let filter = self.filter(&page.select)?;
         let after = read_after(page)?;
         let max = if page.text.is_some() { MAX_ROUTES_OF_TEXT } else { MAX_ROUTES };
@@ -68,7 +71,7 @@ impl Operator {
         let changes = self.domain.tables().lock();
         let (listed, mut next) = changes.list(&filter, after, limit, MAX_LOOKS);
         if page.only_count {
-            return Ok(json!({ "count": listed.len(), "next": next_page(next) }));
+            return Ok(RoutesAnswer { count: Some(listed.len()), next: next_page(next), ..RoutesAnswer::default() });
         }
         let destinations = Destinations::of(&changes, &listed);
         // Others may change the tables while the list is written.
@@ -78,30 +81,26 @@ impl Operator {
             let route = destinations.show(one);
             bytes += route.size();
             count += 1;
-            let written = match page.text {
-                Some(RouteLines::Plain) => writeln!(text, "{route}").map_err(|error| error.to_string()),
+            match page.text {
+                Some(RouteLines::Plain) => writeln!(text, "{route}").map_err(|error| unwritten(&error))?,
                 Some(RouteLines::Json) => {
-                    serde_json::to_string(&route).map_err(|error| error.to_string()).map(|route| {
-                        text += &route;
-                        text.push('\n');
-                    })
+                    text += &serde_json::to_string(&route).map_err(|error| unwritten(&error))?;
+                    text.push('\n');
                 }
-                None => serde_json::to_value(&route).map_err(|error| error.to_string()).map(|route| routes.push(route)),
-            };
-            written.map_err(|error| RequestError::failure(format!("a route cannot be written: {error}")))?;
+                None => routes.push(serde_json::to_value(&route).map_err(|error| unwritten(&error))?),
+            }
             if bytes > MAX_BYTES && count < listed.len() {
                 next = Some((one.prefix, one.metric));
                 break;
             }
         }
-        // The macro `json` would copy them.
-        let list = match page.text {
-            Some(_) => {
-                [("count".to_owned(), json!(count)), ("text".to_owned(), Value::String(text))].into_iter().collect()
-            }
-            None => Map::from_iter([("routes".to_owned(), Value::Array(routes))]),
-        };
-        Ok(Value::Object(list.into_iter().chain([("next".to_owned(), next_page(next))]).collect()))
+        let is_text = page.text.is_some();
+        Ok(RoutesAnswer {
+            routes: (!is_text).then_some(routes),
+            count: is_text.then_some(count),
+            text: is_text.then_some(text),
+            next: next_page(next),
+        })
     }
 
     fn name(&self, interface: u16) -> String {
@@ -109,107 +108,87 @@ impl Operator {
     }
 
     /// The best route to an address, where it leads, and where it is compiled to.
-    pub(super) fn look_up(&self, look_up: &LookUp) -> Result<Value, RequestError> {
+    pub(super) fn look_up(&self, look_up: &LookUp) -> Result<LookUpAnswer, RequestError> {
         if look_up.from.is_some_and(|from| from.is_ipv4() != look_up.address.is_ipv4()) {
             return Err(RequestError::mistake("the two addresses are not of the same family"));
         }
-        let mut found = self.found(look_up.address);
-        if let Some(from) = look_up.from {
-            found["from"] = self.found(from);
-        }
-        Ok(found)
+        let found = self.found(look_up.address)?;
+        let from = look_up.from.map(|from| self.found(from)).transpose()?;
+        Ok(LookUpAnswer { found, from })
     }
 
-    fn found(&self, address: IpAddr) -> Value {
+    fn found(&self, address: IpAddr) -> Result<FoundRoute, RequestError> {
         let known = self.all_neighbours();
         let changes = self.domain.tables().lock();
         let Some((prefix, route)) = changes.look_up(address) else {
-            return json!({ "address": address.to_string(), "route": null });
+            return Ok(FoundRoute { address, route: None, leads: None });
         };
         let key = (prefix, route.metric);
         let origin = changes.origin(key);
         let listed = Listed { prefix, metric: route.metric, next: route.next, origin };
         let way = |way: Way| {
-            let neighbour = way.gateway.unwrap_or(address).to_string();
+            let neighbour = way.gateway.unwrap_or(address);
             let interface = self.name(way.interface);
-            let known = known.iter().find(|known| known["address"] == *neighbour && known["interface"] == *interface);
-            let state = known.map_or(json!(null), |known| known["state"].clone());
-            let mac = known.map_or(json!(null), |known| known["mac"].clone());
-            json!({
-                "interface": interface,
-                "neighbour": neighbour,
-                "weight": way.weight,
-                "share": changes.share(route.next, way.adjacency),
-                "in_use": way.is_in_use,
-                "adjacency": way.adjacency,
-                "kind": match way.kind {
+            let known = known.iter().find(|known| known.address == neighbour && known.interface == interface);
+            FoundWay {
+                interface,
+                neighbour,
+                weight: way.weight,
+                share: changes.share(route.next, way.adjacency),
+                in_use: way.is_in_use,
+                adjacency: way.adjacency,
+                kind: match way.kind {
                     AdjacencyKind::Complete => "complete",
                     AdjacencyKind::Incomplete => "incomplete",
                     AdjacencyKind::Glean => "glean",
                     AdjacencyKind::Unused => "unused",
                 },
-                "state": state,
-                "mac": mac,
-            })
+                state: known.map(|known| known.state),
+                mac: known.and_then(|known| known.mac.clone()),
+            }
         };
-        let ways: Vec<Value> = match changes.target(route.next) {
+        let ways: Vec<FoundWay> = match changes.target(route.next) {
             RouteTarget::Forward(ways) => ways.into_iter().map(way).collect(),
             _ => Vec::new(),
         };
         let (bits, cells) = changes.place(prefix);
-        json!({
-            "address": address.to_string(),
-            "route": Destinations::of(&changes, std::slice::from_ref(&listed)).show(&listed),
-            "next": route.next,
-            "ways": ways,
-            "compiled": {
-                "bits": [bits.start, bits.end],
-                "cells": [cells.start(), cells.end()],
-            },
-        })
+        let destinations = Destinations::of(&changes, std::slice::from_ref(&listed));
+        let shown = serde_json::to_value(destinations.show(&listed)).map_err(|error| unwritten(&error))?;
+        let compiled = CompiledRoute { bits: [bits.start, bits.end], cells: [*cells.start(), *cells.end()] };
+        let leads = Destination { next: route.next, ways, compiled };
+        Ok(FoundRoute { address, route: Some(shown), leads: Some(leads) })
     }
 
     /// Figures of the tables.
-    pub(super) fn fib(&self) -> Result<Value, RequestError> {
+    pub(super) fn fib(&self) -> FibAnswer {
         let changes = self.domain.tables().lock();
         let family = |family: IpFamily| {
             let statistics = changes.statistics(family);
-            let lengths: Map<String, Value> = (0..)
-                .zip(&statistics.lengths)
-                .filter(|(_, count)| **count > 0)
-                .map(|(length, count): (usize, _)| (length.to_string(), json!(count)))
-                .collect();
-            let origins: Map<String, Value> = Origin::ALL
-                .into_iter()
-                .zip(statistics.origins)
-                .map(|(origin, count)| (origin.name().to_owned(), json!(count)))
-                .collect();
+            let lengths = statistics.lengths.iter().enumerate().filter(|(_, count)| **count > 0);
+            let origins = Origin::ALL.into_iter().zip(statistics.origins);
             let mut next_hops: Vec<(u32, usize)> = statistics.next_hops.into_iter().collect();
             next_hops.sort_unstable_by_key(|&(next, count)| (std::cmp::Reverse(count), next));
             let distinct = next_hops.len();
             next_hops.truncate(MAX_NEXT_HOPS);
-            let next_hops: Vec<Value> = next_hops
-                .into_iter()
-                .map(|(next, count)| json!({ "next": next, "to": self.to(&changes, next), "routes": count }))
-                .collect();
-            json!({
-                "routes": statistics.size.map(|size| size.routes),
-                "bytes": statistics.size.map(|size| size.bytes),
-                "prefixes_with_several_routes": statistics.several,
-                "lengths": lengths,
-                "origins": origins,
-                "distinct_next_hops": distinct,
-                "next_hops": next_hops,
-            })
+            let next_hop = |(next, routes)| FamilyNextHop { next, to: self.to(&changes, next), routes };
+            FamilyTables {
+                routes: statistics.size.map(|size| size.routes),
+                bytes: statistics.size.map(|size| size.bytes),
+                prefixes_with_several_routes: statistics.several,
+                lengths: lengths.map(|(length, count)| (length.to_string(), *count)).collect(),
+                origins: origins.map(|(origin, count)| (origin.name(), count)).collect(),
+                distinct_next_hops: distinct,
+                next_hops: next_hops.into_iter().map(next_hop).collect(),
+            }
         };
-        let (groups, ways, out) = changes.groups();
+        let (count, ways, out_of_use) = changes.groups();
         let adjacencies = self.domain.tables().adjacencies();
-        Ok(json!({
-            "ipv4": family(IpFamily::V4),
-            "ipv6": family(IpFamily::V6),
-            "groups": { "count": groups, "ways": ways, "out_of_use": out },
-            "adjacencies": { "used": adjacencies.used(), "capacity": adjacencies.capacity() },
-        }))
+        FibAnswer {
+            ipv4: family(IpFamily::V4),
+            ipv6: family(IpFamily::V6),
+            groups: WayGroups { count, ways, out_of_use },
+            adjacencies: AdjacencyRoom { used: adjacencies.used(), capacity: adjacencies.capacity() },
+        }
     }
 
     /// Where a number leads, in words.

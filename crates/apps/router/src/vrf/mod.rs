@@ -1,5 +1,6 @@
 //! `vrf`: the interfaces, routes and neighbours of a router, shared by its apps.
 
+pub mod answers;
 mod config;
 mod listing;
 mod neighbour_requests;
@@ -24,6 +25,7 @@ pub use self::config::KERNEL;
 use self::config::NEIGHBOURS;
 pub use self::config::{Config, InterfaceConfig, Neighbours};
 use self::reading::{check_links, enter, enter_all, interface_advertise, read_neighbour, read_policies};
+use crate::forwarding::resolver::{ResolvedNeighbour, Shown};
 use crate::ipv6_link::{AddressState, AddressStates, Advertised};
 use crate::policy::{Policies, Policy};
 
@@ -49,8 +51,8 @@ pub struct RoutingDomain {
     redirects: Vec<bool>,
     policies: Policies,
     forgotten: Forgotten,
-    /// The states of those who resolve neighbours.
-    resolvers: Mutex<Vec<Weak<dyn Status>>>,
+    /// What those who resolve neighbours know of them.
+    resolvers: Mutex<Vec<Weak<Shown>>>,
 }
 
 impl RoutingDomain {
@@ -133,11 +135,11 @@ impl RoutingDomain {
         &self.forgotten
     }
 
-    /// Adds one who resolves neighbours, and whose state has a list `neighbours`.
-    pub(crate) fn add_resolver(&self, status: Weak<dyn Status>) {
+    /// Adds what one who resolves neighbours knows of them.
+    pub(crate) fn add_resolver(&self, shown: Weak<Shown>) {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         resolvers.retain(|known| known.strong_count() > 0);
-        resolvers.push(status);
+        resolvers.push(shown);
     }
 
     /// Follows a new configuration with the same interfaces.
@@ -167,10 +169,9 @@ impl RoutingDomain {
     }
 
     /// The neighbours that were learned, as those who resolve them show them.
-    fn learned(&self) -> Vec<Value> {
+    fn learned(&self) -> Vec<ResolvedNeighbour> {
         let resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let lists = resolvers.iter().filter_map(Weak::upgrade).map(|resolver| resolver.status()["neighbours"].take());
-        lists.filter_map(|list| list.as_array().cloned()).flatten().collect()
+        resolvers.iter().filter_map(Weak::upgrade).flat_map(|shown| shown.neighbours()).collect()
     }
 
     /// The tables.

@@ -8,10 +8,10 @@ use bellows_vrf::command::{NeighbourCommand, Verb};
 use bellows_vrf::neighbours::NeighbourKey;
 use bellows_vrf::{Origin, VrfChanges, VrfError};
 use bellows_wire::MacAddr;
-use serde_json::{Value, json};
 
+use super::answers::{ListedNeighbour, NeighbourFlushAnswer, NeighboursAnswer};
 use super::operator::{Operator, check_lines, failed};
-use super::requests::{BareVerb, Changed, LineError, NeighbourPage, NeighbourSelection};
+use super::requests::{Changed, LineError, NeighbourLines, NeighbourPage, NeighbourSelection};
 
 /// The maximum number of neighbours of an answer.
 const MAX_NEIGHBOURS: usize = 16_384;
@@ -21,24 +21,19 @@ type NeighbourBefore = (NeighbourKey, Option<(MacAddr, Origin)>);
 
 impl Operator {
     /// All neighbours: those that somebody entered, and those that were learned.
-    pub(super) fn all_neighbours(&self) -> Vec<Value> {
+    pub(super) fn all_neighbours(&self) -> Vec<ListedNeighbour> {
         let tables = self.domain.tables();
         let changes = tables.lock();
         let permanent = changes.permanent().map(|((number, address), mac, origin)| {
             let interface = tables.interface(number).map_or_else(String::new, |interface| interface.name.clone());
-            json!({
-                "interface": interface, "address": address.to_string(), "state": "permanent", "mac": mac.to_string(),
-                "age_seconds": null, "waiting": 0, "protocol": origin.name(),
-            })
+            ListedNeighbour::entered(interface, address, mac.to_string(), origin)
         });
-        let mut all: Vec<Value> = permanent.collect();
+        let mut all: Vec<ListedNeighbour> = permanent.collect();
         drop(changes);
-        let key = |one: &Value| {
-            let address: Option<IpAddr> = one["address"].as_str().and_then(|text| text.parse().ok());
-            (one["interface"].as_str().unwrap_or_default().to_owned(), address)
-        };
-        let mut known: HashSet<(String, Option<IpAddr>)> = all.iter().map(key).collect();
-        all.extend(self.domain.learned().into_iter().filter(|learned| known.insert(key(learned))));
+        let key = |one: &ListedNeighbour| (one.interface.clone(), one.address);
+        let mut known: HashSet<(String, IpAddr)> = all.iter().map(key).collect();
+        let learned = self.domain.learned().into_iter().map(ListedNeighbour::from);
+        all.extend(learned.filter(|learned| known.insert(key(learned))));
         all.sort_by_cached_key(key);
         all
     }
@@ -46,16 +41,12 @@ impl Operator {
     /// The neighbours that were learned and have answered.
     fn learned(&self) -> HashSet<NeighbourKey> {
         let tables = self.domain.tables();
-        let key = |one: Value| -> Option<NeighbourKey> {
-            let number = tables.number(one["interface"].as_str()?)?;
-            let address: IpAddr = one["address"].as_str()?.parse().ok()?;
-            Some((number, address))
-        };
-        self.domain.learned().into_iter().filter(|one| !one["mac"].is_null()).filter_map(key).collect()
+        let answered = self.domain.learned().into_iter().filter(|one| one.mac.is_some());
+        answered.filter_map(|one| Some((tables.number(&one.interface)?, one.address))).collect()
     }
 
     /// A page of neighbours. The list stays as it was when its first page was asked for.
-    pub(super) fn neighbours(&mut self, page: &NeighbourPage) -> Result<Value, RequestError> {
+    pub(super) fn neighbours(&mut self, page: &NeighbourPage) -> Result<NeighboursAnswer, RequestError> {
         let mut listed = match self.listed.take() {
             Some(rest) if page.goes_on => rest,
             None if page.goes_on => {
@@ -67,20 +58,20 @@ impl Operator {
         let rest = listed.split_off(listed.len().min(MAX_NEIGHBOURS));
         let more = !rest.is_empty();
         self.listed = more.then_some(rest);
-        Ok(json!({ "neighbours": listed, "more": more }))
+        Ok(NeighboursAnswer { neighbours: listed.into(), more })
     }
 
-    fn selected(&self, select: &NeighbourSelection) -> Result<Vec<Value>, RequestError> {
+    fn selected(&self, select: &NeighbourSelection) -> Result<Vec<ListedNeighbour>, RequestError> {
         select.dev.as_deref().map(|name| self.interface(name)).transpose()?;
-        let address = select.address.map(|address| address.to_string());
-        let is_meant = |one: &Value| {
-            select.dev.as_ref().is_none_or(|dev| one["interface"] == **dev)
-                && address.as_ref().is_none_or(|address| one["address"] == **address)
+        let is_meant = |one: &ListedNeighbour| {
+            select.dev.as_ref().is_none_or(|dev| one.interface == *dev)
+                && select.address.is_none_or(|address| one.address == address)
         };
         Ok(self.all_neighbours().into_iter().filter(is_meant).collect())
     }
 
-    pub(super) fn change_neighbours(&self, commands: &[String], bare: BareVerb) -> Result<Value, RequestError> {
+    pub(super) fn change_neighbours(&self, lines: &NeighbourLines) -> Result<Changed, RequestError> {
+        let NeighbourLines { commands, bare } = lines;
         check_lines(commands)?;
         let (mut changed, mut forgotten) = (Changed::default(), Vec::new());
         // Those that were learned: what their owners do with them is known when they are told.
@@ -88,7 +79,7 @@ impl Operator {
         let mut changes = self.domain.tables().lock();
         let mut undo = Vec::new();
         for (index, text) in commands.iter().enumerate() {
-            let command = NeighbourCommand::parse(text, bare.into()).map_err(|error| LineError {
+            let command = NeighbourCommand::parse(text, (*bare).into()).map_err(|error| LineError {
                 index,
                 message: error.message,
                 help: error.help,
@@ -115,7 +106,7 @@ impl Operator {
             }
         }
         self.forget(changes, forgotten)?;
-        Ok(json!(changed))
+        Ok(changed)
     }
 
     fn change_neighbour(
@@ -172,27 +163,25 @@ impl Operator {
         self.commit(changes)
     }
 
-    pub(super) fn flush_neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
+    pub(super) fn flush_neighbours(&self, select: &NeighbourSelection) -> Result<NeighbourFlushAnswer, RequestError> {
         let selected = self.selected(select)?;
         let tables = self.domain.tables();
         let mut changes = tables.lock();
         let mut forgotten = Vec::new();
         for one in selected {
-            let number = one["interface"].as_str().and_then(|name| tables.number(name));
-            let address = one["address"].as_str().and_then(|text| text.parse().ok());
-            let (Some(number), Some(address)) = (number, address) else { continue };
+            let (Some(number), address) = (tables.number(&one.interface), one.address) else { continue };
             match changes.permanent_of((number, address)).map(|(_, origin)| origin) {
                 Some(Origin::Control) => drop(changes.remove_neighbour((number, address), Origin::Control)),
                 Some(_) => continue,
                 // Those that have not answered are being asked.
-                None if one["mac"].is_null() => continue,
+                None if one.mac.is_none() => continue,
                 None => {}
             }
             forgotten.push((number, address));
         }
         let deleted = forgotten.len();
         self.forget(changes, forgotten)?;
-        Ok(json!({ "deleted": deleted }))
+        Ok(NeighbourFlushAnswer { deleted })
     }
 }
 

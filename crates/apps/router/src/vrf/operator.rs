@@ -13,8 +13,9 @@ use bellows_vrf::{Done, RouteSpec, Staged, Vrf, VrfChanges, VrfError};
 use serde_json::{Value, json};
 
 use super::RoutingDomain;
-use super::listing::{MAX_LOOKS, next_page, read_after};
-use super::requests::{Change, Changed, LineError, MAX_LINES, MAX_ROUTES, Page, Request};
+use super::answers::{FlushAnswer, ListedNeighbour, StageAnswer, SwapAnswer, next_page};
+use super::listing::{MAX_LOOKS, read_after};
+use super::requests::{Change, Changed, LineError, MAX_LINES, MAX_ROUTES, Page, Request, RoutesToStage, SwapOfRoutes};
 
 /// How often, and in which intervals, it is tried to give back what workers may have in hand.
 const SETTLING: (usize, Duration) = (1_000, Duration::from_micros(50));
@@ -25,7 +26,7 @@ pub(super) struct Operator {
     /// Routes that are to replace all others.
     staged: Option<Staged>,
     /// The rest of a list of neighbours that the client reads page by page.
-    pub(super) listed: Option<VecDeque<Value>>,
+    pub(super) listed: Option<VecDeque<ListedNeighbour>>,
 }
 
 /// An error that tables or memory cause.
@@ -106,7 +107,7 @@ impl Operator {
         Ok(changed)
     }
 
-    fn flush(&self, page: &Page) -> Result<Value, RequestError> {
+    fn flush(&self, page: &Page) -> Result<FlushAnswer, RequestError> {
         let (filter, after) = (self.filter(&page.select)?, read_after(page)?);
         let mut changes = self.domain.vrf.lock();
         if !filter.protocols.is_empty() || filter.origins.iter().any(|origin| origin.is_kernel()) {
@@ -120,11 +121,11 @@ impl Operator {
         let (listed, rest) = changes.list(&filter, after, MAX_ROUTES, MAX_LOOKS);
         let deleted = changes.batch().flush(listed.iter().map(|route| (route.prefix, route.metric)));
         self.commit(changes)?;
-        Ok(json!({ "deleted": deleted, "next": next_page(rest) }))
+        Ok(FlushAnswer { deleted, next: next_page(rest) })
     }
 
     /// Adds to the staged routes; without any after an error.
-    fn stage(&mut self, routes: &[String]) -> Result<Value, RequestError> {
+    fn stage(&mut self, routes: &[String]) -> Result<StageAnswer, RequestError> {
         check_lines(routes)?;
         let parsed: Vec<_> = routes.iter().map(|text| RouteSpec::parse(text)).collect();
         let mut staged = self.staged.take().unwrap_or_default();
@@ -139,16 +140,16 @@ impl Operator {
             if let Err(error) = entered {
                 changes.discard(staged);
                 self.commit(changes)?;
-                return Ok(json!({ "staged": 0, "errors": [error] }));
+                return Ok(StageAnswer { staged: 0, errors: vec![error] });
             }
         }
         drop(changes);
         let count = staged.len();
         self.staged = Some(staged);
-        Ok(json!({ "staged": count, "errors": [] }))
+        Ok(StageAnswer { staged: count, errors: Vec::new() })
     }
 
-    fn swap(&mut self, routes: usize) -> Result<Value, RequestError> {
+    fn swap(&mut self, routes: usize) -> Result<SwapAnswer, RequestError> {
         if routes == 0 {
             return Err(RequestError::mistake("no routes are to replace all others: flush them instead"));
         }
@@ -162,7 +163,7 @@ impl Operator {
         let mut changes = self.domain.vrf.lock();
         let swapped = changes.swap(staged);
         self.commit(changes)?;
-        Ok(json!({ "before": swapped.before, "after": swapped.after, "repeated": swapped.repeated }))
+        Ok(swapped.into())
     }
 
     /// Makes changes take effect, and gives back what they leave.
@@ -206,17 +207,17 @@ impl Requests for Operator {
     type Answer = Value;
 
     fn answer(&mut self, request: Request) -> Result<Value, RequestError> {
-        match request {
-            Request::Change(change) => self.change(&change).map(|changed| json!(changed)),
-            Request::Flush(page) => self.flush(&page),
-            Request::Routes(page) => self.routes(&page),
-            Request::LookUp(look_up) => self.look_up(&look_up),
-            Request::Stage { routes } => self.stage(&routes),
-            Request::Swap { routes } => self.swap(routes),
-            Request::Fib {} => self.fib(),
-            Request::Neighbours(page) => self.neighbours(&page),
-            Request::ChangeNeighbours { commands, bare } => self.change_neighbours(&commands, bare),
-            Request::FlushNeighbours(select) => self.flush_neighbours(&select),
-        }
+        Ok(match request {
+            Request::Change(change) => json!(self.change(&change)?),
+            Request::Flush(page) => json!(self.flush(&page)?),
+            Request::Routes(page) => json!(self.routes(&page)?),
+            Request::LookUp(look_up) => json!(self.look_up(&look_up)?),
+            Request::Stage(RoutesToStage { routes }) => json!(self.stage(&routes)?),
+            Request::Swap(SwapOfRoutes { routes }) => json!(self.swap(routes)?),
+            Request::Fib {} => json!(self.fib()),
+            Request::Neighbours(page) => json!(self.neighbours(&page)?),
+            Request::ChangeNeighbours(lines) => json!(self.change_neighbours(&lines)?),
+            Request::FlushNeighbours(select) => json!(self.flush_neighbours(&select)?),
+        })
     }
 }

@@ -18,46 +18,65 @@ pub const MAX_ROUTES: usize = 4_096;
 pub const MAX_ROUTES_OF_TEXT: usize = 16_384;
 
 /// A request.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(title = "Request to a routing domain")]
 pub enum Request {
-    /// Changes routes, all or none.
+    /// Changes routes ([answer](#changes)).
     Change(Change),
-    /// Takes the routes of a page out.
-    Flush(Page),
-    /// Lists routes.
+    /// Lists routes, page by page ([answer](#answer-with-routes)).
     Routes(Page),
-    /// Looks up an address.
+    /// Removes the routes of a page ([answer](#answer-to-a-flush)).
+    Flush(Page),
+    /// The route of an address ([answer](#answer-to-a-look-up)).
     LookUp(LookUp),
-    /// Adds routes to those that [`Request::Swap`] enters. They have no effect before, and none if the client goes
-    /// away.
-    Stage {
-        /// Routes in the language of `ip route`.
-        routes: Vec<String>,
-    },
-    /// Replaces all routes that somebody entered by the staged ones.
-    Swap {
-        /// How many they are: a reload in between may have ended what was staged.
-        routes: usize,
-    },
-    /// Figures of the tables.
+    /// Adds to the routes that `swap` enters, and that have no effect before ([answer](#answer-to-stage)).
+    Stage(RoutesToStage),
+    /// Replaces all static routes and those of commands by the staged ones ([answer](#answer-to-swap)).
+    Swap(SwapOfRoutes),
+    /// `{}`: figures of the tables ([answer](#answer-with-tables)).
     Fib {},
-    /// Lists the neighbours, page by page.
+    /// Lists neighbours, page by page ([answer](#answer-with-neighbours)).
     Neighbours(NeighbourPage),
-    /// Changes neighbours, all or none.
-    ChangeNeighbours {
-        /// Commands in the language of `ip neighbour`: `add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan`.
-        commands: Vec<String>,
-        /// What lines without a verb mean.
-        #[serde(default = "add")]
-        bare: BareVerb,
-    },
-    /// Forgets neighbours: those of commands, and those that were learned, which are asked anew.
+    /// Changes neighbours ([answer](#changes)).
+    ChangeNeighbours(NeighbourLines),
+    /// Forgets neighbours: those of commands, and those that were learned, which are asked anew
+    /// ([answer](#answer-to-a-flush-of-neighbours)).
     FlushNeighbours(NeighbourSelection),
 }
 
+/// Routes to stage.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Routes to stage")]
+pub struct RoutesToStage {
+    /// Routes in the language of `ip route`.
+    pub routes: Vec<String>,
+}
+
+/// A swap of routes.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Swap of routes")]
+pub struct SwapOfRoutes {
+    /// How many routes are staged: a reload may have ended what was staged.
+    pub routes: usize,
+}
+
+/// Changes of neighbours, all or none.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Change of neighbours")]
+pub struct NeighbourLines {
+    /// Lines in the language of `ip neighbour`: `add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan`.
+    pub commands: Vec<String>,
+    /// What lines without a verb mean: `add` (without this key), `append`, `replace` or `delete`.
+    #[serde(default = "add")]
+    pub bare: BareVerb,
+}
+
 /// What a line without a verb means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BareVerb {
     /// Enter it.
@@ -86,24 +105,26 @@ impl From<BareVerb> for Verb {
 }
 
 /// Changes of routes.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "Change of routes")]
 pub struct Change {
-    /// Commands in the language of `ip -batch`: `add 198.51.100.0/24 via 192.0.2.1`.
+    /// Lines in the language of `ip -batch`: `add 198.51.100.0/24 via 192.0.2.1`.
     pub commands: Vec<String>,
-    /// What lines without a verb mean.
+    /// What lines without a verb mean: `add` (without this key), `append`, `replace` or `delete`.
     #[serde(default = "add")]
     pub bare: BareVerb,
-    /// Leave out the commands that cannot be carried out, and carry out the others.
+    /// Whether wrong lines are left out and the others carried out; otherwise one wrong line prevents all.
     #[serde(default)]
     pub force: bool,
 }
 
 /// Which routes are meant. All conditions must be met.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(title = "Selection of routes")]
 pub struct Selection {
-    /// By a prefix: `exact`, `root` (it and all within it) or `match` (it and all that it is within).
+    /// `exact`, `root` (it and all within it) or `match` (it and all that it is within), and a prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<(PrefixMatch, String)>,
     /// 4 or 6.
@@ -112,17 +133,18 @@ pub struct Selection {
     /// Through this interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
-    /// Through this router.
+    /// Through the router of this address.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub via: Option<std::net::IpAddr>,
-    /// By their origins: `static`, `control`, `kernel`, `connected`, `neighbour`, or by who entered them in Linux, such as
-    /// `bgp`. Static and control ones, if there are none.
+    /// Of these origins, as in `origin` of a [route](#route), or with these protocols in Linux; without it, static and
+    /// control routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
 }
 
 /// How prefixes are selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrefixMatch {
     /// That one.
@@ -144,26 +166,28 @@ impl From<PrefixMatch> for Match {
 }
 
 /// A page of routes.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(title = "Page of routes")]
 pub struct Page {
-    /// Which routes.
+    /// Which routes; without it, all static and control ones.
     pub select: Selection,
-    /// `next` of the page before.
+    /// `next` of the page before: a prefix and a metric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<(String, u32)>,
-    /// The maximum number of routes, up to [`MAX_ROUTES`], or [`MAX_ROUTES_OF_TEXT`].
+    /// Of `routes`: the maximum number of routes, up to 4,096, or up to 16,384 with `text`; without it, as many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Give the number of routes alone.
+    /// Of `routes`: whether the answer has the number of routes in their place.
     pub only_count: bool,
-    /// Give the routes as a text of lines, which is much faster for long lists.
+    /// Of `routes`: the answer has a text of lines, which is much faster for long lists: those of `bellows route show`
+    /// (`plain`), or each a [route](#route) as JSON (`json`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<RouteLines>,
 }
 
 /// What is on the lines of a list of routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteLines {
     /// Routes in the language of `ip route`, with their origins.
@@ -173,35 +197,41 @@ pub enum RouteLines {
 }
 
 /// A look-up.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "Request for a look-up")]
 pub struct LookUp {
     /// The destination.
+    #[schemars(with = "String")]
     pub address: std::net::IpAddr,
     /// The source, whose way back is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub from: Option<std::net::IpAddr>,
 }
 
 /// Which neighbours are meant.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(title = "Selection of neighbours")]
 pub struct NeighbourSelection {
-    /// On this interface's links.
+    /// On the link of this interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
-    /// With this address.
+    /// With this IP address.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub address: Option<std::net::IpAddr>,
 }
 
 /// A page of neighbours.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(title = "Page of neighbours")]
 pub struct NeighbourPage {
-    /// Which neighbours.
+    /// Which neighbours; without it, all.
     pub select: NeighbourSelection,
-    /// Whether this is the next page of the list that the client has begun, as the neighbours were then.
+    /// Whether to give the next ones of the same list, as the neighbours were when it began.
     pub goes_on: bool,
 }
 
@@ -238,7 +268,8 @@ impl From<NeighbourState> for ReportedNeighbourState {
 }
 
 /// A line that is not right.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[schemars(title = "Wrong line")]
 pub struct LineError {
     /// Its position in the request, from 0 on.
     pub index: usize,
@@ -246,20 +277,24 @@ pub struct LineError {
     pub message: String,
     /// How to fix it; may be empty.
     pub help: String,
-    /// The bytes of the line that are wrong.
+    /// The bytes of the line that are wrong: the first one, and the one after the last.
     pub range: (usize, usize),
 }
 
 /// What became of lines.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[schemars(title = "Changes")]
 pub struct Changed {
-    /// Routes or neighbours that are new.
+    /// The number of routes or neighbours that are new.
     pub added: usize,
-    /// Those that are in the place of others.
+    /// The number of those that are in the place of others.
     pub replaced: usize,
-    /// Those that are gone.
+    /// The number of those that are gone.
     pub deleted: usize,
-    /// Lines that are not right. With any, nothing has been changed, unless that was wanted.
+    /// Lines that are wrong: none in the output of a command; those of a [request to a routing
+    /// domain](#requests-to-a-routing-domain).
+    ///
+    /// With any, nothing has been changed, unless that was wanted.
     pub errors: Vec<LineError>,
 }
 

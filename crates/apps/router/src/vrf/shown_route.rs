@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use bellows_netif::route::protocol_name;
 use bellows_vrf::route::{Action, IpPrefix, NextHop};
 use bellows_vrf::{IpFamily, Listed, Origin, RouteTarget, VrfChanges};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// Where routes lead, by number: many routes share few.
@@ -53,12 +54,11 @@ impl Destinations {
             via: way.gateway.filter(|gateway| IpFamily::of(*gateway) != family).map(Via::from),
             dev: way.interface.as_deref().unwrap_or_default(),
             flags: way.onlink.then_some(["onlink"]),
-            weight: None,
         };
         let (single, nexthops) = match &destination.ways[..] {
             [] => (None, None),
             [only] => (Some(hop(only)), None),
-            ways => (None, Some(ways.iter().map(|way| ShownHop { weight: Some(way.weight), ..hop(way) }).collect())),
+            ways => (None, Some(ways.iter().map(|way| WeighedHop { hop: hop(way), weight: way.weight }).collect())),
         };
         ShownRoute {
             route: RouteText {
@@ -88,23 +88,39 @@ fn protocol_of(origin: Origin) -> &'static str {
 }
 
 /// A route as `ip -j route` writes it, and as text.
-#[derive(Serialize)]
-pub(super) struct ShownRoute<'d> {
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Route")]
+pub struct ShownRoute<'d> {
+    /// The route in the language of `ip route`.
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     route: RouteText<'d>,
+    /// `blackhole`, `unreachable`, `prohibit`, `local`, `multicast` or `martian`; absent if it forwards packets.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["blackhole", "unreachable", "prohibit", "local", "multicast", "martian"]))]
     kind: Option<&'static str>,
+    /// The prefix.
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     dst: IpPrefix,
     #[serde(flatten)]
     single: Option<ShownHop<'d>>,
+    /// The ways, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    nexthops: Option<Vec<ShownHop<'d>>>,
+    nexthops: Option<Vec<WeighedHop<'d>>>,
+    /// The route's MTU, if it is less than that of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<Metrics>>")]
     metrics: Option<[Metrics; 1]>,
+    /// Who entered it: the origin, but for a route of Linux its protocol there, such as `bgp`, `ospf` or `static`, or the
+    /// number of one without a name.
     protocol: &'static str,
+    /// `static` (the network file), `control` (a command), `kernel` (a table of Linux that is followed), `connected` (an
+    /// interface) or `neighbour`.
     #[serde(serialize_with = "as_name")]
+    #[schemars(with = "String", extend("enum" = ["static", "control", "kernel", "connected", "neighbour"]))]
     origin: Origin,
+    /// The metric.
     metric: u32,
 }
 
@@ -123,29 +139,51 @@ impl fmt::Display for ShownRoute<'_> {
     }
 }
 
-#[derive(Serialize)]
+/// Where a route leads. Of a route with one way, these are keys of the route.
+#[derive(JsonSchema, Serialize)]
 struct ShownHop<'d> {
+    /// The next router; absent on the link itself.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     gateway: Option<IpAddr>,
+    /// The next router, if its address is of the other family.
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<Via>,
+    /// The interface.
     dev: &'d str,
+    /// `onlink` if the next router is on no link of the interface by its addresses; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<String>>")]
     flags: Option<[&'static str; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weight: Option<u16>,
+}
+
+/// One of several ways of a route.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Next hop of a route")]
+struct WeighedHop<'d> {
+    #[serde(flatten)]
+    hop: ShownHop<'d>,
+    /// Its weight.
+    weight: u16,
 }
 
 /// What packets must not exceed.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Metrics of a route")]
 struct Metrics {
+    /// The longest packet that takes the route, bytes.
     mtu: u16,
 }
 
 /// A router of the other family.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Router of the other family")]
 struct Via {
+    /// `inet` (IPv4) or `inet6` (IPv6).
+    #[schemars(extend("enum" = ["inet", "inet6"]))]
     family: &'static str,
+    /// Its address.
+    #[schemars(with = "String")]
     host: IpAddr,
 }
 

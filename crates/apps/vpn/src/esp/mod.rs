@@ -45,7 +45,7 @@ use bellows_sys::stack;
 use bellows_wire::IpPair;
 
 pub use config::Config;
-pub use requests::PairState;
+pub use requests::{PairState, Rekeyed, Request};
 pub use secret::Secret;
 
 use changes::{By, Changes};

@@ -188,7 +188,7 @@ impl EspShared {
     }
 
     /// Gives a pair new keys.
-    fn rekey(&self, rekey: Rekey) -> Result<Value, RequestError> {
+    fn rekey(&self, rekey: Rekey) -> Result<Rekeyed, RequestError> {
         let Rekey { pair, inbound, outbound, save } = rekey;
         if inbound.is_none() && outbound.is_none() {
             return Err(RequestError::mistake(
@@ -206,20 +206,21 @@ impl EspShared {
         let replaced = self.carry_out(By::Command, vec![(pair.clone(), keys)]).pop().expect("an answer for each");
         let Replaced { old, configured, grace_seconds } = replaced?;
         let old_of = |way: Way| spis[way as usize].map(|_| old[way as usize].get());
-        let mut answer = json!({
-            "pair": pair,
-            "inbound": spis[0],
-            "outbound": spis[1],
-            "old_inbound": old_of(Way::Inbound),
-            "old_outbound": old_of(Way::Outbound),
-            "grace_seconds": spis[0].map(|_| grace_seconds),
-        });
+        let mut answer = Rekeyed {
+            pair,
+            inbound: spis[0],
+            outbound: spis[1],
+            old_inbound: old_of(Way::Inbound),
+            old_outbound: old_of(Way::Outbound),
+            grace_seconds: spis[0].map(|_| grace_seconds),
+            instead_of: None,
+        };
         if save {
             // A run that finds the key finds how far it was used, whatever happens to the machine.
             register::settle()
                 .map_err(|error| RequestError::failure(format!("the new keys are in use, but not saved: {error}")))?;
             let [inbound, outbound] = configured.map(|key| key.to_string());
-            answer["instead_of"] = json!({ "inbound": inbound, "outbound": outbound });
+            answer.instead_of = Some(InsteadOf { inbound, outbound });
         }
         Ok(answer)
     }
@@ -380,30 +381,84 @@ fn state(spec: &Spec, seconds: f64, by: By) -> DirectionState {
 /// A request: `{"rekey": {"pair": NAME, "inbound": {…}, "outbound": {…}}}`, with the keys of a direction in a network
 /// file, of which `key_file` is not one. What keeps keys over restarts sends `restore`, and is answered with what is
 /// wrong with each: `{"problems": [null, …]}`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Request {
+#[schemars(title = "Request to `esp`")]
+pub enum Request {
+    /// Gives a pair new keys.
     Rekey(Box<Rekey>),
+    /// Removes what is saved of the keys of a pair; it needs `save`.
+    ///
+    /// What keeps keys over restarts answers it in place of the app.
+    Forget(Forget),
+    /// Gives pairs the keys that were saved.
+    #[schemars(skip)]
     Restore(Vec<SavedKey>),
 }
 
-#[derive(Deserialize)]
+/// New keys for a pair.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Rekey {
+#[schemars(title = "New keys")]
+pub struct Rekey {
+    /// The name of the pair.
     pair: String,
+    /// The keys for receiving, as in a network file, but not `key_file`; absent if they stay. One of the directions must be
+    /// there.
     #[serde(default)]
+    #[schemars(with = "Option<BTreeMap<String, Value>>")]
     inbound: Option<Direction>,
+    /// The same for sending.
     #[serde(default)]
+    #[schemars(with = "Option<BTreeMap<String, Value>>")]
     outbound: Option<Direction>,
     /// Whether they will be saved. Then the answer has the fingerprints of the configured keys in `instead_of`.
     #[serde(default)]
+    #[schemars(skip)]
     save: bool,
+}
+
+/// Keys that are to be saved no longer.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Saved keys of a pair")]
+pub struct Forget {
+    /// The name of the pair.
+    pub pair: String,
+}
+
+/// What new keys have replaced.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Rekeyed pair")]
+pub struct Rekeyed {
+    /// The name of the pair.
+    pair: String,
+    /// The new SPI for receiving; null if it stays.
+    inbound: Option<u32>,
+    /// The new SPI for sending; null if it stays.
+    outbound: Option<u32>,
+    /// The SPI for receiving that was replaced; null if it stays.
+    old_inbound: Option<u32>,
+    /// The SPI for sending that was replaced; null if it stays.
+    old_outbound: Option<u32>,
+    /// How long packets with the old key are received; null if it stays.
+    grace_seconds: Option<u64>,
+    /// For what saves the keys: the fingerprints of those that the configuration has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    instead_of: Option<InsteadOf>,
+}
+
+#[derive(Serialize)]
+struct InsteadOf {
+    inbound: String,
+    outbound: String,
 }
 
 /// A key that was saved.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SavedKey {
+pub struct SavedKey {
     pair: String,
     direction: Way,
     keys: Direction,
@@ -416,9 +471,10 @@ struct Talk(Arc<EspShared>);
 
 impl Conversation for Talk {
     fn answer(&mut self, request: Value) -> Result<Value, RequestError> {
-        match Request::deserialize(&request).map_err(|_| RequestError::mistake(mistake(&request)))? {
-            Request::Rekey(rekey) => self.0.rekey(*rekey),
-            Request::Restore(saved) => Ok(json!({ "problems": self.0.restore(saved) })),
+        match Request::deserialize(&request) {
+            Ok(Request::Rekey(rekey)) => self.0.rekey(*rekey).map(|rekeyed| json!(rekeyed)),
+            Ok(Request::Restore(saved)) => Ok(json!({ "problems": self.0.restore(saved) })),
+            Ok(Request::Forget(_)) | Err(_) => Err(RequestError::mistake(mistake(&request))),
         }
     }
 }

@@ -6,6 +6,8 @@ use bellows_inspect::baseline;
 use bellows_inspect::networks::{self, Access, Sample, State};
 use bellows_switch::mac_table::requests::Request;
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::arguments::NameOption;
@@ -37,6 +39,16 @@ pub struct Arguments {
     json: bool,
     #[command(flatten)]
     mac: mac::MacOptions,
+}
+
+/// What bridges have forgotten.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Forgotten MAC addresses")]
+pub struct ForgottenAddresses {
+    /// The name of the network.
+    name: String,
+    /// The number of addresses that were forgotten.
+    deleted: u64,
 }
 
 /// The word for addresses.
@@ -85,7 +97,7 @@ impl Arguments {
         })?;
         let deleted: u64 = deleted.into_iter().sum();
         if self.json {
-            terminal::print(&format!("{:#}\n", json!({ "name": runtime_dir.name(), "deleted": deleted })))?;
+            terminal::print(&format!("{:#}\n", json!(ForgottenAddresses { name: runtime_dir.name(), deleted })))?;
         } else {
             let noun = if deleted == 1 { "MAC address" } else { "MAC addresses" };
             terminal::notice(&format!("{} {noun} forgotten\n", count(deleted)));

@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::control::{Confirmation, Reply, Request, ask};
 use bellows_inspect::networks::Access;
 use bellows_inspect::text::sanitize;
 use clap::Args;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::json;
 
 use crate::arguments::NetworkName;
@@ -29,27 +27,14 @@ pub struct Arguments {
     json: bool,
 }
 
-/// A change that stays.
-#[derive(JsonSchema, Serialize)]
-#[schemars(title = "Confirmed change")]
-pub struct Confirmed {
-    /// The network file that stays.
-    network: String,
-    /// The time that was left, rounded up.
-    seconds_left: u64,
-}
-
 impl Execute for Arguments {
     const CHANGES: &'static [&'static str] = &["confirm NAME"];
 
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dir = network(self.network.get(), Access::Change)?;
         match ask(&runtime_dir, &Request::Confirm)? {
-            Reply::Confirmed { network, seconds_left } if self.json => {
-                let confirmed = Confirmed { network, seconds_left };
-                terminal::print(&format!("{:#}\n", json!(confirmed)))?;
-            }
-            Reply::Confirmed { network, .. } => {
+            Reply::Confirmed(confirmed) if self.json => terminal::print(&format!("{:#}\n", json!(confirmed)))?,
+            Reply::Confirmed(Confirmation { network, .. }) => {
                 let text = format!("confirmed: `{}` goes on with `{network}`\n", runtime_dir.name());
                 terminal::print(&sanitize(&text))?;
             }

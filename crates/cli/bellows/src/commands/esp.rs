@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use bellows_config::nearest;
 use bellows_engine::AppStatus;
 use bellows_inspect::control::{Reply, Request, ask};
-use bellows_inspect::events::{EventWatch, News, Occurrence};
+use bellows_inspect::events::{EventWatch, News, NewsLine, Occurrence};
 use bellows_inspect::networks::{self, Access};
 use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use bellows_sys::private_file;
+use bellows_vpn::esp::PairState;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -194,14 +196,11 @@ impl Arguments {
         let runtime_dir = network(meaning.network, Access::Read)?;
         let apps = self.apps(&runtime_dir)?;
         let is_meant = |pair: &Value| meaning.pair.is_none_or(|name| pair["pair"] == json!(name));
-        let mut shown: Vec<Value> = Vec::new();
-        for app in &apps {
-            for pair in app.status["pairs"].as_array().into_iter().flatten().filter(|pair| is_meant(pair)) {
-                let mut pair = pair.clone();
-                pair["app"] = json!(app.app);
-                shown.push(pair);
-            }
-        }
+        let of_app = |app: &AppStatus| -> Vec<ShownPair> {
+            let meant = pairs(app).filter(|pair| is_meant(pair));
+            meant.map(|pair| ShownPair { pair: pair.clone(), app: app.app.clone() }).collect()
+        };
+        let shown: Vec<ShownPair> = apps.iter().flat_map(of_app).collect();
         if let Some(name) = meaning.pair
             && shown.is_empty()
         {
@@ -209,11 +208,13 @@ impl Arguments {
         }
         let events = events(&runtime_dir, &apps, meaning.pair);
         if self.json {
-            let mut value = json!(Subject::of(&runtime_dir));
-            value["instructions"] = apps.first().map_or(Value::Null, |app| app.status["instructions"].clone());
-            value["pairs"] = json!(shown);
-            value["events"] = json!(events.iter().map(News::to_json).collect::<Vec<_>>());
-            terminal::print(&format!("{value:#}\n"))?;
+            let value = ShownAssociations {
+                network: Subject::of(&runtime_dir),
+                instructions: apps.first().and_then(|app| app.status["instructions"].as_str()),
+                pairs: shown,
+                events: events.iter().map(News::to_json).collect(),
+            };
+            terminal::print(&format!("{:#}\n", json!(value)))?;
         } else {
             let latest = &events[events.len().saturating_sub(MAX_SHOWN)..];
             let latest: String = latest.iter().map(in_text).collect();
@@ -298,6 +299,34 @@ impl Arguments {
     }
 }
 
+/// The associations of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown associations", extend("includes" = ["Network"]))]
+pub struct ShownAssociations<'a> {
+    #[serde(flatten)]
+    network: Subject,
+    /// The instructions that the ciphers use.
+    #[schemars(with = "String")]
+    instructions: Option<&'a str>,
+    /// The pairs of associations; only those that were named.
+    pairs: Vec<ShownPair>,
+    /// What happened to them, the latest last: the events of these apps that the network has kept, or those of the pair that
+    /// was named.
+    #[schemars(with = "Vec<NewsLine<'static>>")]
+    events: Vec<Value>,
+}
+
+/// A pair of an app.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Pair of an app", extend("includes" = ["Pair of associations"]))]
+struct ShownPair {
+    #[serde(flatten)]
+    #[schemars(with = "PairState")]
+    pair: Value,
+    /// The app of type `esp`.
+    app: String,
+}
+
 /// What happened to the apps, or to a pair of theirs, in the order of time.
 fn events(runtime_dir: &RuntimeDir, apps: &[AppStatus], pair: Option<&str>) -> Vec<News> {
     let is_meant = |news: &News| {
@@ -371,7 +400,7 @@ fn read_key(path: &Path) -> Result<String, CommandError> {
 }
 
 /// The pairs as a table.
-fn table(pairs: &[Value]) -> String {
+fn table(pairs: &[ShownPair]) -> String {
     let right = Align::Right;
     let mut table = Table::new(&[
         ("APP", Align::Left),
@@ -399,11 +428,11 @@ fn table(pairs: &[Value]) -> String {
             Some(port) => format!("{address}:{port}"),
         }
     };
-    for pair in pairs {
+    for ShownPair { pair, app } in pairs {
         for (way, ends) in [("inbound", ["remote", "local"]), ("outbound", ["local", "remote"])] {
             let state = &pair[way];
             table.row([
-                text(&pair["app"]),
+                sanitize(app),
                 text(&pair["pair"]),
                 text(&pair["mode"]),
                 end(pair, ends[0]),
@@ -448,9 +477,9 @@ mod tests {
     #[test]
     fn ends_have_the_udp_ports_that_are_in_use() {
         let shown = |more: &Value| {
-            let mut pair = json!({ "app": "a", "pair": "p", "mode": "tunnel", "inbound": {}, "outbound": {} });
+            let mut pair = json!({ "pair": "p", "mode": "tunnel", "inbound": {}, "outbound": {} });
             pair.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let text = table(&[pair]);
+            let text = table(&[ShownPair { pair, app: "a".to_owned() }]);
             let row = |line: usize| {
                 text.lines().nth(line).unwrap().split_whitespace().skip(3).take(2).collect::<Vec<_>>().join(" ")
             };

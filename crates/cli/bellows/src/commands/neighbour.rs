@@ -6,13 +6,18 @@ use std::process::ExitCode;
 use bellows_config::nearest;
 use bellows_inspect::networks::Access;
 use bellows_inspect::text::sanitize;
-use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
+use bellows_router::vrf::requests::{BareVerb, Changed, NeighbourLines, NeighbourSelection, Request};
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
+use crate::commands::route::Flushed;
 use crate::commands::show::neighbours;
-use crate::operating::{self, Domain, DomainArguments, LineCounts, Lines, key_words, take_action, take_pair};
+use crate::operating::{
+    self, Domain, DomainArguments, DomainNames, LineCounts, Lines, key_words, take_action, take_pair,
+};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -77,16 +82,13 @@ impl Arguments {
     }
 
     fn ask(domain: &mut Domain, commands: Vec<String>, bare: BareVerb) -> Result<Changed, CommandError> {
-        let answer = domain.ask(&Request::ChangeNeighbours { commands, bare })?;
+        let answer = domain.ask(&Request::ChangeNeighbours(NeighbourLines { commands, bare }))?;
         serde_json::from_value(answer).map_err(|error| CommandError::Failed(format!("unexpected answer: {error}")))
     }
 
-    fn finish(&self, domain: &Domain, counts: &LineCounts) -> Result<ExitCode, CommandError> {
+    fn finish(&self, domain: &Domain, counts: LineCounts) -> Result<ExitCode, CommandError> {
         if self.json {
-            let mut value = counts.json();
-            value["name"] = json!(domain.network());
-            value["vrf"] = json!(domain.name());
-            terminal::print(&format!("{value:#}\n"))?;
+            terminal::print(&format!("{:#}\n", json!(ChangedNeighbours { counts, domain: domain.names() })))?;
         } else if self.file.is_some() {
             terminal::print(&format!("{}\n", counts.sentence("neighbour")))?;
         }
@@ -117,8 +119,18 @@ impl Arguments {
             counts.deleted += changed.deleted as u64;
         }
         counts.skipped = lines.skipped;
-        self.finish(domain, &counts)
+        self.finish(domain, counts)
     }
+}
+
+/// Changes of neighbours.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Changed neighbours", extend("includes" = ["Routing domain", "Counts of lines"]))]
+pub struct ChangedNeighbours {
+    #[serde(flatten)]
+    counts: LineCounts,
+    #[serde(flatten)]
+    domain: DomainNames,
 }
 
 /// Whether a line is that of a neighbour without an Ethernet address of its own, as `show` and `ip neighbour` print it.
@@ -210,7 +222,7 @@ impl Execute for Arguments {
                     deleted: number(changed.deleted),
                     ..LineCounts::default()
                 };
-                self.finish(&domain, &counts)
+                self.finish(&domain, counts)
             }
             (None, _) if action == "flush" => {
                 let is_all = words == ["all"];
@@ -222,8 +234,7 @@ impl Execute for Arguments {
                 let answer = domain.ask(&Request::FlushNeighbours(select))?;
                 let deleted = answer["deleted"].as_u64().unwrap_or_default();
                 if self.json {
-                    let value = json!({ "name": domain.network(), "vrf": domain.name(), "deleted": deleted });
-                    terminal::print(&format!("{value:#}\n"))?;
+                    terminal::print(&format!("{:#}\n", json!(Flushed { domain: domain.names(), deleted })))?;
                 } else {
                     terminal::notice(&format!("{} forgotten\n", plural(deleted, "neighbour")));
                 }

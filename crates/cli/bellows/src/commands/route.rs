@@ -1,7 +1,7 @@
 //! `bellows route`.
 
-mod batch;
-mod query;
+pub mod batch;
+pub mod query;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +10,12 @@ use bellows_config::nearest;
 use bellows_inspect::networks::Access;
 use bellows_router::vrf::requests::{BareVerb, Change, Changed, Page, Request, Selection};
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::command_error::CommandError;
-use crate::operating::{self, Domain, DomainArguments, take_action, take_pair};
+use crate::operating::{self, Domain, DomainArguments, DomainNames, take_action, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -140,8 +142,7 @@ impl Arguments {
             return Err(CommandError::Diagnosed(operating::render("", &line, error)));
         }
         if self.json {
-            let value = json!({ "name": domain.network(), "vrf": domain.name(), "changed": changed });
-            terminal::print(&format!("{value:#}\n"))?;
+            terminal::print(&format!("{:#}\n", json!(ChangedRoute { domain: domain.names(), changed })))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -164,13 +165,32 @@ impl Arguments {
             }
         }
         if self.json {
-            let value = json!({ "name": domain.network(), "vrf": domain.name(), "deleted": deleted });
-            terminal::print(&format!("{value:#}\n"))?;
+            terminal::print(&format!("{:#}\n", json!(Flushed { domain: domain.names(), deleted })))?;
         } else {
             terminal::notice(&format!("{} deleted\n", crate::text::plural(deleted, "route")));
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The change of a route.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Changed route", extend("includes" = ["Routing domain"]))]
+pub struct ChangedRoute {
+    #[serde(flatten)]
+    domain: DomainNames,
+    /// What has changed.
+    changed: Changed,
+}
+
+/// What was flushed.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Flushed", extend("includes" = ["Routing domain"]))]
+pub struct Flushed {
+    #[serde(flatten)]
+    pub domain: DomainNames,
+    /// The number of routes or neighbours that were removed.
+    pub deleted: u64,
 }
 
 impl Execute for Arguments {

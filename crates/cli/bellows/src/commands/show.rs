@@ -3,7 +3,7 @@
 mod advice;
 mod breath;
 pub mod counters;
-mod fib;
+pub mod fib;
 mod hot;
 pub mod interfaces;
 mod latency;
@@ -11,7 +11,7 @@ pub mod mac;
 pub mod neighbours;
 mod router;
 pub mod run;
-mod saved;
+pub mod saved;
 pub mod status;
 pub mod vhost;
 

@@ -3,7 +3,8 @@
 //! The title of an object's schema is the form's title. The first paragraph of a field's documentation is the meaning of
 //! its key; words of an enum that it does not name follow it, each with its own documentation. A key that may be left out
 //! is never null, unless its schema says `nullable`. The keys of the forms in `includes` are those of flattened fields.
-//! A value with `status_of` is the status of the app or object whose type that key gives.
+//! A value with `status_of` is the status of the app or object whose type that key gives. A variant of an enum with a title
+//! is a form of its own; the title of the enum is that of its other variants.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,39 +12,63 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use bellows_config::OutputSchema;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{Form, Key, Kind, sections, states};
 
-/// The JSON of a type, as its schema describes it.
+/// A type whose schema describes JSON that is printed, or that is read as a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    schema: OutputSchema,
+    is_request: bool,
+}
+
+/// The JSON that values of a type are printed as.
 pub(super) const fn schema_of<T: JsonSchema + 'static>() -> Kind {
-    Kind::Described(OutputSchema::of::<T>())
+    printed(OutputSchema::of::<T>())
+}
+
+/// The JSON that a schema of what is printed describes.
+pub(super) const fn printed(schema: OutputSchema) -> Kind {
+    Kind::Described(Described { schema, is_request: false })
+}
+
+/// The JSON that is read as requests of a type, of which more keys may be absent.
+pub(super) const fn request_of<T: JsonSchema + 'static>() -> Kind {
+    Kind::Described(Described { schema: OutputSchema::of::<T>(), is_request: true })
 }
 
 /// What the schema of a type says.
-pub(super) fn kind(described: OutputSchema) -> Kind {
+pub(super) fn kind(described: Described) -> Kind {
     schemas().kind_of(described)
 }
 
-/// The form of an object by the name of its schema.
+/// The form of an object by the path of its schema.
 pub(super) fn form(name: &'static str) -> &'static Form {
     schemas().form(name)
 }
 
+/// The folders of the definitions of what is printed, and of requests.
+const DEFINITIONS: &str = "$defs";
+const REQUESTS: &str = "requests";
+
 /// All schemas of the reference, and what was read from them, which lives as long as the process.
 struct Schemas {
+    /// Of what is printed.
     generator: SchemaGenerator,
-    kinds: HashMap<TypeId, Kind>,
+    /// Of requests.
+    requests: SchemaGenerator,
+    kinds: HashMap<(TypeId, bool), Kind>,
     forms: BTreeMap<&'static str, &'static Form>,
 }
 
 static SCHEMAS: LazyLock<Mutex<Schemas>> = LazyLock::new(|| {
     let mut schemas = Schemas::default();
     // All types first: a form may include one of a later section.
-    let statuses = states::statuses().values().copied().flatten();
+    let statuses = states::all().into_iter().flat_map(Kind::described);
     for described in sections().flat_map(|section| section.described()).chain(statuses) {
-        described.add_to(&mut schemas.generator);
+        schemas.add(described);
     }
     Mutex::new(schemas)
 });
@@ -54,28 +79,41 @@ fn schemas() -> MutexGuard<'static, Schemas> {
 
 impl Default for Schemas {
     fn default() -> Schemas {
-        let settings = SchemaSettings::draft2020_12().for_serialize();
-        Schemas { generator: settings.into_generator(), kinds: HashMap::new(), forms: BTreeMap::new() }
+        let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+        let settings = SchemaSettings::draft2020_12().for_deserialize();
+        let requests = settings.with(|settings| settings.definitions_path = format!("/{REQUESTS}").into());
+        Schemas { generator, requests: requests.into_generator(), kinds: HashMap::new(), forms: BTreeMap::new() }
     }
 }
 
 impl Schemas {
-    fn kind_of(&mut self, described: OutputSchema) -> Kind {
-        let id = described.type_id();
+    fn add(&mut self, Described { schema, is_request }: Described) -> Schema {
+        schema.add_to(if is_request { &mut self.requests } else { &mut self.generator })
+    }
+
+    fn kind_of(&mut self, described: Described) -> Kind {
+        let id = (described.schema.type_id(), described.is_request);
         if let Some(kind) = self.kinds.get(&id) {
             return *kind;
         }
-        let schema = described.add_to(&mut self.generator);
+        let schema = self.add(described);
         let kind = self.kind(schema.as_value());
         self.kinds.insert(id, kind);
         kind
     }
 
-    fn definition(&self, name: &str) -> &Value {
-        self.generator.definitions().get(name).unwrap_or_else(|| panic!("no type has the schema {name}"))
+    /// The schema of a path: that of a definition, or of a variant of it.
+    fn definition(&self, path: &str) -> &Value {
+        let (folder, name) = path.split_once('/').unwrap_or_default();
+        let (name, variant) = name.split_once('/').map_or((name, None), |(name, variant)| (name, Some(variant)));
+        let generator = if folder == REQUESTS { &self.requests } else { &self.generator };
+        let definition = generator.definitions().get(name).unwrap_or_else(|| panic!("no type has the schema {path}"));
+        let Some(variant) = variant else { return definition };
+        let variant = variant.parse().ok().and_then(|place: usize| alternatives(definition)?.get(place));
+        variant.unwrap_or_else(|| panic!("no variant has the schema {path}"))
     }
 
-    /// The form of an object by the name of its schema.
+    /// The form of an object by the path of its schema.
     fn form(&mut self, name: &'static str) -> &'static Form {
         if let Some(form) = self.forms.get(name) {
             return form;
@@ -91,7 +129,7 @@ impl Schemas {
         let included = texts(&schema["includes"]);
         let includes: Vec<&'static str> = included.iter().map(|title| self.named(title)).collect();
         let included: BTreeSet<String> = includes.iter().flat_map(|name| self.names_of_keys(name)).collect();
-        let all = self.properties(&schema).unwrap_or_else(|| panic!("the schema {name} is not that of an object"));
+        let all = self.variant(&schema).unwrap_or_else(|| panic!("the schema {name} is not that of an object"));
         let own = all.iter().filter(|property| !included.contains(&property.name));
         let keys: Vec<Key> = own.map(|property| self.key(property)).collect();
         Form {
@@ -101,10 +139,10 @@ impl Schemas {
         }
     }
 
-    /// The name of the schema with this title.
+    /// The path of the schema with this title.
     fn named(&self, wanted: &str) -> &'static str {
         let mut found = self.generator.definitions().iter().filter(|(_, schema)| title(schema) == Some(wanted));
-        let name = found.next().map(|(name, _)| kept_text(name));
+        let name = found.next().map(|(name, _)| kept_text(&format!("{DEFINITIONS}/{name}")));
         name.unwrap_or_else(|| panic!("no schema has the title {wanted}"))
     }
 
@@ -113,8 +151,8 @@ impl Schemas {
         properties.into_iter().map(|property| property.name).collect()
     }
 
-    /// The properties of an object. If it is one of several, as an enum with a tag is, those of all, which may be absent
-    /// unless all have them.
+    /// The properties of an object. If it is one of several, as an enum with a tag is, those of all without a title of their
+    /// own, which may be absent unless all have them.
     fn properties(&self, schema: &Value) -> Option<Vec<Property>> {
         let required = texts(&schema["required"]);
         let property = |(name, schema): (&String, &Value)| Property {
@@ -124,8 +162,10 @@ impl Schemas {
         };
         let own = schema["properties"].as_object().map(|own| own.iter().map(property).collect::<Vec<_>>());
         let referred = reference(schema).and_then(|name| self.properties(self.definition(name)));
-        let variants =
-            alternatives(schema).map(|variants| variants.iter().map(|schema| self.variant(schema)).collect());
+        let untitled = |variants: &Vec<Value>| -> Option<Vec<Vec<Property>>> {
+            variants.iter().filter(|schema| title(schema).is_none()).map(|schema| self.variant(schema)).collect()
+        };
+        let variants = alternatives(schema).map(untitled);
         let merged = match variants {
             Some(None) => return None,
             Some(Some(variants)) => Some(merged(variants)),
@@ -135,10 +175,11 @@ impl Schemas {
         (!parts.is_empty()).then(|| parts.into_iter().flatten().collect())
     }
 
-    /// The properties of a variant, whose meaning is that of the word that names it.
+    /// The properties of a variant, whose meaning is that of the word or the only key that names it.
     fn variant(&self, schema: &Value) -> Option<Vec<Property>> {
         let mut properties = self.properties(schema)?;
-        let tags = properties.iter_mut().filter(|property| property.schema.get("const").is_some());
+        let is_alone = properties.len() == 1;
+        let tags = properties.iter_mut().filter(|property| is_alone || property.schema.get("const").is_some());
         for tag in tags {
             if let (Some(tag), Some(meaning)) = (tag.schema.as_object_mut(), schema.get("description")) {
                 tag.entry("description").or_insert_with(|| meaning.clone());
@@ -161,12 +202,8 @@ impl Schemas {
 
     /// The type of the values of a schema.
     fn kind(&self, schema: &Value) -> Kind {
-        if let Some(name) = reference(schema) {
-            let definition = self.definition(name);
-            return match title(definition) {
-                Some(_) => Kind::Named(kept_text(name)),
-                None => self.kind(definition),
-            };
+        if let Some(path) = reference(schema) {
+            return self.referred(path);
         }
         let (schema, is_null) = without_null(schema);
         if is_null {
@@ -193,6 +230,19 @@ impl Schemas {
             Some(other) => panic!("{other} in {schema}"),
             None => Kind::Any,
         }
+    }
+
+    /// The type of a definition. Variants with titles are forms of their own.
+    fn referred(&self, path: &str) -> Kind {
+        let definition = self.definition(path);
+        let variants = alternatives(definition).map_or(&[][..], Vec::as_slice);
+        let titled = variants.iter().enumerate().filter(|(_, schema)| title(schema).is_some());
+        let own: Vec<Kind> = titled.map(|(place, _)| Kind::Named(kept_text(&format!("{path}/{place}")))).collect();
+        let others = title(definition).map(|_| Kind::Named(kept_text(path)));
+        if own.is_empty() {
+            return others.unwrap_or_else(|| self.kind(definition));
+        }
+        Kind::Either(kept_list(others.into_iter().chain(own).collect()))
     }
 
     fn list(&self, schema: &Value) -> Kind {
@@ -290,7 +340,7 @@ fn texts(list: &Value) -> Vec<&str> {
 }
 
 fn reference(schema: &Value) -> Option<&str> {
-    schema.get("$ref")?.as_str()?.strip_prefix("#/$defs/")
+    schema.get("$ref")?.as_str()?.strip_prefix("#/")
 }
 
 /// A schema without null, and whether null was one of its values.
@@ -487,7 +537,7 @@ mod tests {
         let mut schemas = Schemas::default();
         schemas.generator.subschema_for::<Common>();
         schemas.generator.subschema_for::<Whole>();
-        let form = schemas.form("Whole");
+        let form = schemas.form("$defs/Whole");
         (schemas, form)
     }
 
@@ -516,8 +566,8 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         assert_eq!(form.title, "Example of a whole");
-        assert!(matches!(form.includes, [Kind::Named("Common")]));
-        assert_eq!(schemas.form("Part").keys[0].meaning, "how large it is, in bytes");
+        assert!(matches!(form.includes, [Kind::Named("$defs/Common")]));
+        assert_eq!(schemas.form("$defs/Part").keys[0].meaning, "how large it is, in bytes");
     }
 
     #[test]
@@ -525,7 +575,7 @@ mod tests {
         let mut schemas = Schemas::default();
         schemas.generator.subschema_for::<Choice>();
         let rows: Vec<String> = schemas
-            .form("Choice")
+            .form("$defs/Choice")
             .keys
             .iter()
             .map(|key| format!("{}, {}: {}", key.name, key.is_optional, key.meaning))
@@ -552,7 +602,8 @@ mod tests {
     fn the_titles_of_schemas_are_different_and_words() {
         let _ = crate::forms::all_forms();
         let schemas = schemas();
-        let titles: Vec<&str> = schemas.generator.definitions().values().filter_map(title).collect();
+        let all = schemas.generator.definitions().values().chain(schemas.requests.definitions().values());
+        let titles: Vec<&str> = all.filter_map(title).collect();
         for (index, title) in titles.iter().enumerate() {
             assert!(!titles[..index].contains(title), "two types have the title `{title}`");
             let letters: Vec<char> = title.split('`').step_by(2).flat_map(str::chars).collect();
@@ -565,6 +616,6 @@ mod tests {
     #[test]
     fn a_type_may_hold_itself() {
         let (mut schemas, _) = read();
-        assert!(matches!(schemas.form("Part").keys[1].kind, Kind::List(Kind::Named("Part"))));
+        assert!(matches!(schemas.form("$defs/Part").keys[1].kind, Kind::List(Kind::Named("$defs/Part"))));
     }
 }

@@ -10,12 +10,10 @@ use bellows_inspect::timeline::ReportJson;
 use bellows_observe::listing::Listing;
 
 use super::Kind::Either;
-use super::{Kind, Section, schema_of};
+use super::{Section, schema_of};
 use crate::commands::filter::view::Explained;
 use crate::commands::place::view::{PlacementComparison, Proposal};
 use crate::commands::tap::TappedPacket;
-
-pub(super) const BREATH: Kind = schema_of::<Listing>();
 
 /// All sections, in the order of the reference.
 pub(super) static SECTIONS: &[Section] = &[

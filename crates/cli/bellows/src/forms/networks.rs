@@ -1,16 +1,15 @@
 //! Networks and their counters.
 
 use bellows_config::Position;
-use bellows_inspect::control::ReloadReport;
+use bellows_inspect::control::{Confirmation, ReloadReport};
 use bellows_inspect::events::NewsLine;
 use bellows_inspect::health::{Checkup, NetworkHealth};
 use bellows_inspect::reports::{Latency, Period, Shown, Subject};
 use bellows_observe::Snapshot;
 
 use super::Kind::Either;
-use super::{Kind, Section, schema_of};
+use super::{Section, schema_of};
 use crate::commands::check::Checked;
-use crate::commands::confirm::Confirmed;
 use crate::commands::events::Declaration;
 use crate::commands::ps;
 use crate::commands::show::counters::ShownCounters;
@@ -44,7 +43,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["ps"],
         text: &["A list of objects."],
         whole: Some(schema_of::<Vec<ps::NetworkRow>>()),
-        parts: &[NETWORK, schema_of::<Checkup>()],
+        parts: &[schema_of::<Subject>(), schema_of::<Checkup>()],
         notes: &[],
     },
     Section {
@@ -59,7 +58,7 @@ pub(super) static SECTIONS: &[Section] = &[
         heading: "`bellows events --json`",
         commands: &["events"],
         text: &["One object per line."],
-        whole: Some(EVENT),
+        whole: Some(schema_of::<NewsLine<'static>>()),
         parts: &[],
         notes: &[
             "In the log as JSON (`--log-format json`) an event is a record with the key `event`, and its fields are keys \
@@ -168,7 +167,7 @@ pub(super) static SECTIONS: &[Section] = &[
         heading: "`bellows reload --json`",
         commands: &["reload"],
         text: &[],
-        whole: Some(RELOAD),
+        whole: Some(schema_of::<ReloadReport>()),
         parts: &[],
         notes: &[],
     },
@@ -176,7 +175,7 @@ pub(super) static SECTIONS: &[Section] = &[
         heading: "`bellows confirm --json`",
         commands: &["confirm"],
         text: &[],
-        whole: Some(CONFIRMED),
+        whole: Some(schema_of::<Confirmation>()),
         parts: &[],
         notes: &[],
     },
@@ -207,9 +206,3 @@ const COUNTED: Section = Section {
          and freed. `leaked` and `uncounted` are the difference.",
     ],
 };
-
-pub(super) const NETWORK: Kind = schema_of::<Subject>();
-pub(super) const EVENT: Kind = schema_of::<NewsLine<'static>>();
-pub(super) const RELOAD: Kind = schema_of::<ReloadReport>();
-pub(super) const CONFIRMED: Kind = schema_of::<Confirmed>();
-pub(super) const TRIAL: Kind = schema_of::<bellows_observe::look_ahead::TrialResult>();

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use bellows_config::OutputSchema;
+use bellows_observe::{AppStatus, ObjectStatus};
 
-use super::{Kind, Section, schema_of};
+use super::{Kind, Section, printed, schema_of};
 use crate::commands::show::status::{ShownApp, ShownStatuses};
 use crate::commands::show::vhost::ShownDevices;
 
@@ -33,7 +34,7 @@ pub(super) static SECTIONS: &[Section] = &[
              of `vhost-user` and `virtio-user` is [above](#status-of-vhost-user-and-virtio-user).",
         ],
         whole: Some(schema_of::<ShownStatuses>()),
-        parts: &[schema_of::<ShownApp>(), APP_STATUS, OBJECT_STATUS, Kind::Status],
+        parts: &[schema_of::<ShownApp>(), schema_of::<AppStatus>(), schema_of::<ObjectStatus>(), Kind::Status],
         notes: &[],
     },
 ];
@@ -56,12 +57,8 @@ pub(super) fn status(kind: &str) -> Option<Option<OutputSchema>> {
 
 /// All statuses that are described.
 pub(super) fn all() -> Vec<Kind> {
-    statuses().values().filter_map(|status| status.map(Kind::Described)).collect()
+    statuses().values().filter_map(|status| status.map(printed)).collect()
 }
-
-/// The status of an app, and that of a shared object.
-pub(super) const APP_STATUS: Kind = schema_of::<bellows_observe::AppStatus>();
-pub(super) const OBJECT_STATUS: Kind = schema_of::<bellows_observe::ObjectStatus>();
 
 #[cfg(test)]
 mod tests {
@@ -74,7 +71,7 @@ mod tests {
     fn every_status_is_found_by_the_name_of_its_type() {
         let described = statuses().iter().filter_map(|(kind, status)| Some((kind, (*status)?)));
         for (kind, described) in described {
-            let form = Kind::Described(described).form().expect("a status is an object");
+            let form = printed(described).form().expect("a status is an object");
             assert!(form.title.contains(&format!("`{kind}`")), "`{kind}` is not in the heading `{}`", form.title);
         }
         assert!(status("turnstile").is_none() && all().len() > 15);
@@ -84,7 +81,7 @@ mod tests {
     fn the_form_of_a_status_is_that_of_the_type_beside_it() {
         let compared = |kind: &str, status: Value| {
             let shown = json!({ "object": "one", "kind": kind, "status": status });
-            differences(OBJECT_STATUS, &shown, &mut Found::new())
+            differences(schema_of::<ObjectStatus>(), &shown, &mut Found::new())
         };
         let lists = json!({ "lists": [{ "name": "", "rules": [] }] });
         assert_eq!(compared("access-list", lists.clone()), Vec::<String>::new());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bellows_engine::{End, Outcome};
+use bellows_engine::{End as RunEnd, Outcome};
 use bellows_inspect::histogram::Histogram as Classes;
 use bellows_inspect::networks::Hang;
 use bellows_lab::machine::Machine;
@@ -11,28 +11,67 @@ use bellows_lab::report::{Measurement, Overhead, Ratio, Report};
 use bellows_observe::layout::engine;
 use bellows_observe::look_ahead::{LookAhead, TrialResult};
 use bellows_observe::{Activity, AppCounts, CurrentCall, Gone, Histogram, LinkCounts, Snapshot, WorkerCounts};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use super::*;
 use crate::report::{RunReport, StoppedBy};
 
-static COMMON: Form = Form { title: "Common", includes: &[], keys: &[Key::new("name", Kind::Text, "its name")] };
-static PART: Form = Form { title: "Part", includes: &[], keys: &[Key::new("size", Kind::Integer, "its size")] };
-static WHOLE: Form = Form {
-    title: "Whole",
-    includes: &[Kind::Object(&COMMON)],
-    keys: &[
-        Key::new("end", Kind::Word(&["done", "stopped"]), "`done` or `stopped`").or_null(),
-        Key::new("parts", Kind::List(&Kind::Object(&PART)), "its parts"),
-        Key::new("rates", Kind::Map(&Kind::OrNull(&Kind::Decimal)), "rates").or_absent(),
-        Key::new("pairs", Kind::List(&Kind::Tuple(&[Kind::Integer, Kind::Flag])), "pairs"),
-        Key::new("limit", Kind::Either(&[Kind::Integer, Kind::Object(&PART)]), "a limit").or_absent(),
-    ],
-};
+/// What has a name.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Common")]
+struct Common {
+    /// Its name.
+    name: String,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Part")]
+struct Part {
+    /// Its size.
+    size: u64,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is read")]
+enum End {
+    Done,
+    Stopped,
+}
+
+#[derive(JsonSchema, Serialize)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is read")]
+enum Limit {
+    Number(u64),
+    Part(Part),
+}
+
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Whole", extend("includes" = ["Common"]))]
+struct Whole {
+    #[serde(flatten)]
+    common: Common,
+    /// How it ended.
+    end: Option<End>,
+    /// Its parts.
+    parts: Vec<Part>,
+    /// Rates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<BTreeMap<String, Option<f64>>>,
+    /// Pairs.
+    pairs: Vec<(u64, bool)>,
+    /// A limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<Limit>,
+}
 
 fn found_in(value: &Value) -> (Vec<String>, Found) {
     let mut found = Found::new();
-    (differences(Kind::Object(&WHOLE), value, &mut found), found)
+    assert!(schema_of::<Common>().form().is_some());
+    (differences(schema_of::<Whole>(), value, &mut found), found)
 }
 
 #[test]
@@ -156,7 +195,7 @@ fn snapshot() -> Snapshot {
 #[test]
 fn a_report_of_a_run_in_which_everything_went_wrong_has_its_form() {
     let outcome = Outcome {
-        end: End::Stopped,
+        end: RunEnd::Stopped,
         panicked: vec!["app".to_owned()],
         unfinished: vec![("app".to_owned(), "its disk is full".to_owned())],
         snapshot: snapshot(),

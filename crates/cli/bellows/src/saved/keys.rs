@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use bellows_inspect::control::{Reply, SavedKey};
 use bellows_sys::private_file::{self, PrivateFileError};
 use bellows_sys::{clock, private_folder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -94,6 +95,16 @@ impl SavedRequest {
         let pair = request["forget"]["pair"].as_str()?.to_owned();
         Some(SavedRequest::Forget { pair })
     }
+}
+
+/// Keys that are saved no longer.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Forgotten keys")]
+pub struct ForgottenKeys {
+    /// The name of the pair.
+    pair: String,
+    /// The number of keys that are saved no longer.
+    forgotten: usize,
 }
 
 /// The keys that are saved of a network.
@@ -214,8 +225,8 @@ impl SavedKeys {
         self.write(is_meant, &[]).map_err(|why| refusal(false, format!("nothing was changed: {why}")))?;
         let before = self.entries.len();
         self.entries.retain(|place, _| !is_meant(place));
-        let answer = json!({ "pair": pair, "forgotten": before - self.entries.len() });
-        Ok(Reply::Answer { name, answer })
+        let answer = ForgottenKeys { pair: pair.to_owned(), forgotten: before - self.entries.len() };
+        Ok(Reply::Answer { name, answer: json!(answer) })
     }
 
     /// Reads what is saved, and has the apps use it. `ask` sends requests to the app of a name. Returns an error for each

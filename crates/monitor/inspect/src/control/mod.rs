@@ -9,5 +9,6 @@ pub use client::{
     Connection, DeadlineStream, Hangup, OBSTACLE_TIMEOUT, RELOAD_TIMEOUT, REPLY_TIMEOUT, ask, ask_within,
 };
 pub use protocol::{
-    MAX_REQUEST, ReloadReport, Reply, Request, SavedEntry, SavedKey, TraceEnd, TraceLine, TrialEnd, TrialLine, line_of,
+    Confirmation, MAX_REQUEST, ReloadReport, Reply, Request, SavedChanges, SavedEntry, SavedKey, TraceEnd, TraceLine,
+    TrialEnd, TrialLine, line_of,
 };

@@ -14,78 +14,94 @@ use crate::text::foreign_json;
 /// The maximum length of a line, in bytes.
 pub const MAX_REQUEST: usize = 1 << 20;
 
-/// A request of a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A request of a client. The title is that of requests with a command alone.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+#[schemars(title = "Plain request")]
 pub enum Request {
-    /// Identify the run.
+    /// Tell which run it is; [reply](#reply-with-the-run).
     Status,
-    /// End the run as a signal would.
+    /// End the run as a signal would; [reply](#plain-reply).
     Stop,
-    /// Explain the breath: its calls and their machine code.
+    /// Explain its breaths: their calls and machine code; [reply](#reply-with-breaths).
     Breath,
-    /// Report the states of the apps.
+    /// Tell the states of its apps and shared objects; [reply](#reply-with-states).
     Apps,
-    /// Read the network again, or another one in its place.
+    /// Read the network again, or another one in its place; [reply](#reply-to-a-reload).
+    #[schemars(title = "Request to reload")]
     Reload {
-        /// The other network's file: an absolute path.
+        /// An absolute path: another network file in place of that of the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<PathBuf>,
         /// Apps to restart even if they have not changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         restart: Vec<String>,
-        /// The time after which the former network is put back unless the change is confirmed, in nanoseconds.
+        /// The time after which the former network is put back unless a request `confirm` comes: 1 s to 24 h.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confirm_ns: Option<u64>,
     },
-    /// List what is saved.
+    /// List what commands have saved; [reply](#reply-with-what-is-saved).
     Saved,
-    /// Keep a change that awaits its confirmation.
+    /// Keep the change that awaits its confirmation; [reply](#reply-to-a-confirmation).
     Confirm,
-    /// Put back the network before a change that awaits its confirmation.
+    /// Put the network before it back; [reply](#reply-to-a-reload).
     Undo,
-    /// Follow packets through the network. Lines of [`TraceLine`]s come after the reply.
+    /// Follow packets; [reply](#plain-reply) and [stream](#the-stream-of-a-trace).
+    ///
+    /// Lines of [`TraceLine`]s come after the reply.
+    #[schemars(title = "Request for a trace")]
     Trace {
-        /// The number of packets, from 1 to [`MAX_TRACED`](bellows_engine::MAX_TRACED).
+        /// How many packets to follow, from 1 to 10,000.
         count: usize,
-        /// The app whose sent packets are followed; by default packets that any app brings in.
+        /// Follow the packets that this app sends; without it, those that any app brings in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         app: Option<String>,
-        /// The expression that followed packets match, in the language of pcap-filter.
+        /// Follow only packets that match this [expression](filtering.md).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         filter: Option<String>,
-        /// The maximum duration.
+        /// After this time the trace ends.
         seconds: f64,
     },
-    /// Copy the packets that pass a link: [frames](super::frame) come after the reply.
+    /// Copy the packets that pass a link; [reply](#plain-reply) and [stream](#the-stream-of-a-tap).
+    ///
+    /// [Frames](super::frame) come after the reply.
+    #[schemars(title = "Request for a tap")]
     Tap {
-        /// The link, as written in the network file.
+        /// The link, as written in the file: `a.output -> b.input`.
         link: String,
-        /// The maximum number of bytes to copy of a packet.
+        /// Copy at most this number of bytes of each packet.
         snap: usize,
     },
-    /// Have an app or a shared object answer a request. What it has prepared for further requests of the connection
-    /// ends with the connection.
+    /// Have an app or shared object answer a request; [reply](#answer).
+    ///
+    /// What it has prepared for further requests of the connection ends with the connection.
+    #[schemars(title = "Request to an app or shared object")]
     Object {
-        /// Its name. Not needed if only one has the type.
+        /// The name of the app or shared object; may be absent if there is only one of the type.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
-        /// Its type.
+        /// Its type; may be absent if there is a name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<String>,
-        /// The request, as that type understands it.
+        /// The request, which depends on the type: a [routing domain](#requests-to-a-routing-domain), a [table of MAC
+        /// addresses](#requests-to-a-table-of-mac-addresses), [`esp`](#requests-to-esp), or a type [of your
+        /// own](writing-an-app.md#requests).
         request: serde_json::Value,
-        /// Save what it changes, so that it is there again when a network of the name starts.
+        /// Whether changes of routes and neighbours, and new keys, are there again when a network of the name starts.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         save: bool,
         /// What it does there. Only its sender knows.
         #[serde(skip)]
         access: Access,
     },
-    /// Find apps that wait for the data of their packets. Lines of [`TrialLine`]s come after the reply.
+    /// Find apps that wait for the data of their packets; [reply](#plain-reply) and
+    /// [stream](#the-stream-of-a-trial-of-look-ahead).
+    ///
+    /// Lines of [`TrialLine`]s come after the reply.
     #[serde(rename = "look-ahead")]
+    #[schemars(title = "Request for a trial of look-ahead")]
     LookAhead {
-        /// The duration.
+        /// After this time the trial ends; at most 600.
         seconds: f64,
     },
 }
@@ -107,123 +123,148 @@ impl Request {
     }
 }
 
-/// A reply of the engine's process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A reply of the engine's process. The title is that of replies without further keys.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "lowercase")]
+#[schemars(title = "Plain reply")]
 pub enum Reply {
-    /// To [`Request::Status`].
+    /// To `status`.
+    #[schemars(title = "Reply with the run")]
     Status {
         /// The name of the run.
         name: String,
-        /// The process's number.
+        /// Its process.
         pid: u32,
-        /// The network's file.
+        /// The network file as named on the command line.
         network: String,
-        /// The time since the run began.
+        /// The time since it began.
         uptime_seconds: f64,
     },
-    /// To [`Request::Stop`]: the run is about to end.
+    /// To `stop`: the run is about to end.
     Stopping,
-    /// To [`Request::Breath`].
+    /// To `breath`.
+    #[schemars(title = "Reply with breaths", extend("includes" = ["Breath"]))]
     Breath(Listing),
-    /// To [`Request::Apps`].
+    /// To `apps`.
+    #[schemars(title = "Reply with states")]
     Apps {
-        /// The apps that report a state.
+        /// The apps that have a status, in the order of the network file.
         apps: Vec<AppStatus>,
         /// The shared objects.
         #[serde(default)]
         objects: Vec<ObjectStatus>,
     },
-    /// To [`Request::Saved`].
-    Saved {
-        /// The file; `None` if there is no state folder.
-        file: Option<String>,
-        /// What is in there.
-        entries: Vec<SavedEntry>,
-        /// The file with keys.
-        #[serde(default)]
-        keys_file: Option<String>,
-        /// What is said of the keys in there.
-        #[serde(default)]
-        keys: Vec<SavedKey>,
-    },
-    /// To [`Request::Reload`] and [`Request::Undo`].
+    /// To `saved`.
+    #[schemars(title = "Reply with what is saved", extend("includes" = ["Saved changes"]))]
+    Saved(SavedChanges),
+    /// To `reload` and `undo`.
+    #[schemars(title = "Reply to a reload", extend("includes" = ["Reload"]))]
     Reloaded(ReloadReport),
-    /// To [`Request::Confirm`]: the change stays.
-    Confirmed {
-        /// The network's file.
-        network: String,
-        /// The time that was left.
-        seconds_left: u64,
-    },
-    /// To [`Request::Trace`]: packets are being followed.
+    /// To `confirm`.
+    #[schemars(title = "Reply to a confirmation", extend("includes" = ["Confirmed change"]))]
+    Confirmed(Confirmation),
+    /// To `trace`: packets are being followed.
     Tracing,
-    /// To [`Request::Tap`]: packets are being copied.
+    /// To `tap`: packets are being copied.
     Tapping,
-    /// To [`Request::Object`].
+    /// To `object`.
+    #[schemars(title = "Answer")]
     Answer {
-        /// The name of the app or object.
+        /// The name of the app or shared object.
         name: String,
-        /// Its answer.
+        /// Its answer, which depends on the request.
         answer: serde_json::Value,
     },
-    /// To [`Request::LookAhead`]: the trial has begun.
+    /// To `look-ahead`: the trial has begun.
     Trying,
-    /// The request was rejected or failed.
+    /// Any request may be.
+    #[schemars(title = "Refusal")]
     Refused {
-        /// Whether the request is wrong. Otherwise something else failed.
+        /// Whether the caller can fix it.
         mistake: bool,
-        /// The error, possibly several lines.
+        /// What is wrong; perhaps several lines.
         message: String,
     },
 }
 
+/// A change that stays.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Confirmed change")]
+pub struct Confirmation {
+    /// The network file that stays.
+    pub network: String,
+    /// The time that was left, rounded up.
+    pub seconds_left: u64,
+}
+
+/// What commands have saved.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Saved changes")]
+pub struct SavedChanges {
+    /// The file; null if there is no state folder.
+    pub file: Option<String>,
+    /// What is in there.
+    pub entries: Vec<SavedEntry>,
+    /// The file with keys of IPsec; null if there is no state folder.
+    #[serde(default)]
+    pub keys_file: Option<String>,
+    /// What is said of the keys in there: all but the keys.
+    #[serde(default)]
+    pub keys: Vec<SavedKey>,
+}
+
 /// A route or a neighbour that is saved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Saved entry")]
 pub struct SavedEntry {
     /// The routing domain.
     pub vrf: String,
     /// `route` or `neighbour`.
+    #[schemars(extend("enum" = ["route", "neighbour"]))]
     pub what: String,
-    /// The command that enters it.
+    /// The command that enters it when the network starts.
     pub command: String,
-    /// Why it could not be entered when the network started.
+    /// Why that was not possible; null if it was.
     pub problem: Option<String>,
 }
 
 /// A key of IPsec that is saved: all but the key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(title = "Saved key")]
 pub struct SavedKey {
     /// The app.
     pub app: String,
-    /// Its pair.
+    /// Its pair of associations.
     pub pair: String,
-    /// `inbound` or `outbound`.
+    /// What the key is for: `inbound` or `outbound`.
+    #[schemars(extend("enum" = ["inbound", "outbound"]))]
     pub direction: String,
-    /// The security parameters index.
+    /// Its SPI.
     pub spi: u32,
-    /// The cipher.
+    /// Its cipher.
     pub algorithm: String,
     /// When it was saved, in nanoseconds since 1970.
     pub saved_unix_ns: u64,
-    /// Why it could not be used when the network started.
+    /// Why it could not be used when the network started; null if it could.
     pub problem: Option<String>,
 }
 
 /// The stream of a trace, one on each line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum TraceLine {
     /// A step of a packet.
+    #[schemars(title = "Hop")]
     Hop {
         /// The packet, the app and the time.
         #[serde(flatten)]
         hop: Hop,
-        /// The input that the output leads to, if the packet was sent on.
+        /// Of `sent`: the linked input (`app.input`), if the link is there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
     },
     /// The end of the stream.
+    #[schemars(title = "End of a trace")]
     End {
         /// The reason.
         why: TraceEnd,
@@ -249,19 +290,21 @@ pub enum TraceEnd {
 }
 
 /// The stream of a trial of look-ahead, one on each line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum TrialLine {
     /// The trial goes on.
+    #[schemars(title = "Progress of a trial")]
     Progress {
         /// The number of calls so far.
         calls: usize,
     },
     /// The end of the stream.
+    #[schemars(title = "End of a trial")]
     End {
         /// The reason.
         why: TrialEnd,
-        /// What was found about each app that was called.
+        /// Each app that had calls with at least 8 packets in the trial.
         results: Vec<TrialResult>,
     },
 }
@@ -311,7 +354,7 @@ impl Reply {
                 apps.chain(objects.iter().map(|object| &object.object)).all(|name| LinkEnd::is_name(name))
             }
             Reply::Answer { name, .. } => LinkEnd::is_name(name),
-            Reply::Saved { entries, keys, .. } => {
+            Reply::Saved(SavedChanges { entries, keys, .. }) => {
                 let names = keys.iter().flat_map(|key| [&key.app, &key.pair]);
                 entries.iter().map(|entry| &entry.vrf).chain(names).all(|name| LinkEnd::is_name(name))
             }

@@ -31,8 +31,7 @@ use bellows_vrf::{Interface, IpFamily, Tag, Vrf};
 use bellows_wire::MacAddr;
 
 pub(crate) use self::figures::Figures;
-pub(crate) use self::shown::ResolverStatus;
-use self::shown::Shown;
+pub(crate) use self::shown::{ResolvedNeighbour, ResolverStatus, Shown};
 use self::upkeep::NeighbourChange;
 use super::{ETHERNET, UNUSUAL};
 use crate::vrf::RoutingDomain;
@@ -111,8 +110,7 @@ impl Resolver {
     /// For neighbours with addresses of a family.
     pub(crate) fn new(domain: Arc<RoutingDomain>, family: IpFamily, limits: NeighbourLimits) -> Resolver {
         let shown: Arc<Shown> = Arc::default();
-        let status: Arc<dyn Status> = Arc::clone(&shown) as Arc<dyn Status>;
-        domain.add_resolver(Arc::downgrade(&status));
+        domain.add_resolver(Arc::downgrade(&shown));
         let interfaces = domain.tables().interfaces().len();
         let mut neighbours = Neighbours::new(NeighbourLimits { interfaces, ..limits });
         let routes = Arc::clone(&domain);

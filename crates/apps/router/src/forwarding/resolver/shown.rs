@@ -16,7 +16,7 @@ use crate::vrf::requests::ReportedNeighbourState;
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
-pub(super) struct Shown(pub(super) Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
+pub(crate) struct Shown(pub(super) Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
 
 /// A neighbour as other threads see it.
 #[derive(Clone)]
@@ -31,20 +31,27 @@ pub(super) struct ShownNeighbour {
     pub(super) waiting: usize,
 }
 
-impl Status for Shown {
-    fn status(&self) -> Value {
+impl Shown {
+    /// The neighbours, in the order of interfaces and addresses.
+    pub(crate) fn neighbours(&self) -> Vec<ResolvedNeighbour> {
         let mut shown: Vec<ShownNeighbour> =
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values().cloned().collect();
         shown.sort_unstable_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
         let neighbour = |ShownNeighbour { interface, address, state, mac, since, waiting }| ResolvedNeighbour {
             interface,
-            address: address.to_string(),
+            address,
             state,
             mac: mac.map(|mac: MacAddr| mac.to_string()),
             age_seconds: clock::now().saturating_sub(since) / 1_000_000_000,
             waiting,
         };
-        json!(ResolverStatus { neighbours: shown.into_iter().map(neighbour).collect() })
+        shown.into_iter().map(neighbour).collect()
+    }
+}
+
+impl Status for Shown {
+    fn status(&self) -> Value {
+        json!(ResolverStatus { neighbours: self.neighbours() })
     }
 }
 
@@ -59,17 +66,18 @@ pub(crate) struct ResolverStatus {
 /// What the status says of a neighbour.
 #[derive(JsonSchema, Serialize)]
 #[schemars(title = "Neighbour that was asked for")]
-struct ResolvedNeighbour {
+pub(crate) struct ResolvedNeighbour {
     /// The interface on whose link it is.
-    interface: String,
+    pub(crate) interface: String,
     /// Its IP address.
-    address: String,
+    #[schemars(with = "String")]
+    pub(crate) address: IpAddr,
     /// Its state.
-    state: ReportedNeighbourState,
+    pub(crate) state: ReportedNeighbourState,
     /// Its Ethernet address; null if it is not known.
-    mac: Option<String>,
+    pub(crate) mac: Option<String>,
     /// Seconds since the state or the Ethernet address was another one.
-    age_seconds: u64,
+    pub(crate) age_seconds: u64,
     /// Packets that wait for it.
-    waiting: usize,
+    pub(crate) waiting: usize,
 }

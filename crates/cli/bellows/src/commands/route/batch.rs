@@ -4,16 +4,46 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use bellows_router::vrf::requests::{BareVerb, Change, Changed, LineError, Request};
-use serde_json::json;
+use bellows_router::vrf::answers::SwapAnswer;
+use bellows_router::vrf::requests::{BareVerb, Change, Changed, LineError, Request, RoutesToStage, SwapOfRoutes};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
-use crate::operating::{Domain, LineCounts, Lines, value_of};
+use crate::operating::{Domain, DomainNames, LineCounts, Lines, value_of};
 use crate::terminal;
 use crate::text::{plural, span};
 
 /// The maximum number of errors that are printed.
 const MAX_SHOWN: u64 = 20;
+
+/// Changes of routes by a file.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Changed routes", extend("includes" = ["Routing domain", "Counts of lines"]))]
+pub struct ChangedRoutes {
+    #[serde(flatten)]
+    counts: LineCounts,
+    #[serde(flatten)]
+    domain: DomainNames,
+    /// How long it took.
+    seconds: f64,
+}
+
+/// Routes in the place of all others.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Replaced routes", extend("includes" = ["Routing domain", "Answer to `swap`"]))]
+pub struct ReplacedRoutes {
+    #[serde(flatten)]
+    #[schemars(with = "SwapAnswer")]
+    swapped: Value,
+    /// Lines that were left out: routes that follow from interfaces and neighbours.
+    skipped: u64,
+    #[serde(flatten)]
+    domain: DomainNames,
+    /// How long it took.
+    seconds: f64,
+}
 
 /// Whether a line is that of a route that follows from interfaces, neighbours or Linux, as `show` prints it.
 fn follows(line: &str) -> bool {
@@ -62,11 +92,8 @@ pub fn change(
     lines.clear_progress();
     counts.skipped = lines.skipped;
     if json {
-        let mut value = counts.json();
-        value["name"] = json!(domain.network());
-        value["vrf"] = json!(domain.name());
-        value["seconds"] = json!(start.elapsed().as_secs_f64());
-        terminal::print(&format!("{value:#}\n"))?;
+        let changed = ChangedRoutes { counts, domain: domain.names(), seconds: start.elapsed().as_secs_f64() };
+        terminal::print(&format!("{:#}\n", json!(changed)))?;
     } else {
         terminal::print(&format!("{} in {}\n", counts.sentence("route"), span(start.elapsed())))?;
     }
@@ -82,7 +109,7 @@ pub fn replace_all(domain: &mut Domain, file: &Path, json: bool) -> Result<ExitC
         if batch.lines.is_empty() {
             continue;
         }
-        let routes = Request::Stage { routes: batch.lines.clone() };
+        let routes = Request::Stage(RoutesToStage { routes: batch.lines.clone() });
         let answer = domain.ask(&routes).inspect_err(|_| lines.clear_progress())?;
         let errors: Vec<LineError> = serde_json::from_value(answer["errors"].clone())
             .map_err(|error| CommandError::Failed(format!("unexpected answer: {error}")))?;
@@ -99,14 +126,15 @@ pub fn replace_all(domain: &mut Domain, file: &Path, json: bool) -> Result<ExitC
         let message = format!("`{}` has no routes, so that none would be left", lines.name());
         return Err(CommandError::Usage(format!("{message}; `bellows route flush all` removes all routes")));
     }
-    let answer = domain.ask(&Request::Swap { routes: staged as usize })?;
+    let answer = domain.ask(&Request::Swap(SwapOfRoutes { routes: staged as usize }))?;
     if json {
-        let mut value = answer;
-        value["skipped"] = json!(lines.skipped);
-        value["name"] = json!(domain.network());
-        value["vrf"] = json!(domain.name());
-        value["seconds"] = json!(start.elapsed().as_secs_f64());
-        terminal::print(&format!("{value:#}\n"))?;
+        let replaced = ReplacedRoutes {
+            swapped: answer,
+            skipped: lines.skipped,
+            domain: domain.names(),
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        terminal::print(&format!("{:#}\n", json!(replaced)))?;
         return Ok(ExitCode::SUCCESS);
     }
     let number = |key: &str| answer[key].as_u64().unwrap_or_default();

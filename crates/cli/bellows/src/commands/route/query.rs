@@ -5,11 +5,14 @@ use std::process::ExitCode;
 
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
+use bellows_router::vrf::answers::{LookUpAnswer, ShownRoute};
 use bellows_router::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection, in_place_of};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
-use crate::operating::Domain;
+use crate::operating::{Domain, DomainNames};
 use crate::terminal;
 use crate::text::{count, percent, plural};
 
@@ -49,6 +52,30 @@ pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), Com
         *prefix = if is_v6 { "::/0" } else { "0.0.0.0/0" }.to_owned();
     }
     Ok(())
+}
+
+/// What is printed of routes, page by page.
+#[derive(JsonSchema)]
+#[schemars(title = "Shown routes", extend("includes" = ["Routing domain"]))]
+#[expect(dead_code, reason = "only its schema is read: the text of each page is printed as it arrives")]
+pub struct ShownRoutes {
+    #[schemars(flatten)]
+    domain: DomainNames,
+    /// The routes, in the order of families, prefixes and metrics.
+    routes: Vec<ShownRoute<'static>>,
+    /// Where a limited list goes on: the prefix and the metric of its last route; null at the end.
+    next: Option<(String, u32)>,
+}
+
+/// What becomes of packets to an address.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown look-up", extend("includes" = ["Routing domain", "Answer to a look-up"]))]
+pub struct ShownLookUp {
+    #[serde(flatten)]
+    #[schemars(with = "LookUpAnswer")]
+    answer: Value,
+    #[serde(flatten)]
+    domain: DomainNames,
 }
 
 /// Prints routes, page by page.
@@ -161,11 +188,9 @@ pub fn look_up(domain: &mut Domain, words: Vec<String>, as_json: bool) -> Result
         }
         _ => return Err(CommandError::Usage("write `lookup ADDRESS`, or `lookup ADDRESS from ADDRESS`".to_owned())),
     };
-    let mut answer = domain.ask(&Request::LookUp(look_up))?;
+    let answer = domain.ask(&Request::LookUp(look_up))?;
     if as_json {
-        answer["name"] = json!(domain.network());
-        answer["vrf"] = json!(domain.name());
-        terminal::print(&format!("{answer:#}\n"))?;
+        terminal::print(&format!("{:#}\n", json!(ShownLookUp { answer, domain: domain.names() })))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = found(&answer);

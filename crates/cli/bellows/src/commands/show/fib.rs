@@ -5,7 +5,10 @@ use std::process::ExitCode;
 
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use bellows_router::vrf::answers::FibAnswer;
 use bellows_router::vrf::requests::Request;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -20,13 +23,12 @@ pub fn execute(runtime_dir: &RuntimeDir, vrf: Option<&str>, as_json: bool) -> Re
     let mut found = Vec::new();
     let mut network = String::new();
     for mut domain in Domain::all(runtime_dir, vrf)? {
-        let mut answer = domain.ask(&Request::Fib {})?;
+        let answer = domain.ask(&Request::Fib {})?;
         network = domain.network();
-        answer["vrf"] = json!(domain.name());
-        found.push(answer);
+        found.push(ShownFib { answer, vrf: domain.name().to_owned() });
     }
     let text = if as_json {
-        format!("{:#}\n", json!({ "name": network, "vrfs": found }))
+        format!("{:#}\n", json!(ShownTables { name: network, vrfs: found }))
     } else {
         let rich = terminal::stdout_is_rich();
         found.iter().map(|fib| render(fib, rich)).collect::<Vec<_>>().join("\n")
@@ -35,7 +37,28 @@ pub fn execute(runtime_dir: &RuntimeDir, vrf: Option<&str>, as_json: bool) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(fib: &Value, rich: bool) -> String {
+/// The tables of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown tables")]
+pub struct ShownTables {
+    /// The name of the network.
+    name: String,
+    /// The routing domains.
+    vrfs: Vec<ShownFib>,
+}
+
+/// The tables of a routing domain.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Tables of a routing domain", extend("includes" = ["Answer with tables"]))]
+struct ShownFib {
+    #[serde(flatten)]
+    #[schemars(with = "FibAnswer")]
+    answer: Value,
+    /// Its name.
+    vrf: String,
+}
+
+fn render(ShownFib { answer: fib, vrf }: &ShownFib, rich: bool) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let out = match number(&fib["groups"]["out_of_use"]) {
         0 => String::new(),
@@ -43,7 +66,7 @@ fn render(fib: &Value, rich: bool) -> String {
     };
     let mut text = format!(
         "{}: {} of {} adjacencies in use, {} with {}{out}\n",
-        sanitize(fib["vrf"].as_str().unwrap_or_default()),
+        sanitize(vrf),
         count(number(&fib["adjacencies"]["used"])),
         count(number(&fib["adjacencies"]["capacity"])),
         plural(number(&fib["groups"]["count"]), "group"),
@@ -104,13 +127,11 @@ mod tests {
             "lengths": { "24": 3, "8": 1 }, "distinct_next_hops": 1,
             "next_hops": [{ "next": 17, "routes": 3, "to": "via 192.0.2.1 dev lan" }],
         });
-        let text = render(
-            &json!({
-                "vrf": "router/vrf", "ipv4": family, "ipv6": {}, "groups": { "count": 1, "ways": 2, "out_of_use": 1 },
-                "adjacencies": { "used": 3, "capacity": 100 },
-            }),
-            false,
-        );
+        let answer = json!({
+            "ipv4": family, "ipv6": {}, "groups": { "count": 1, "ways": 2, "out_of_use": 1 },
+            "adjacencies": { "used": 3, "capacity": 100 },
+        });
+        let text = render(&ShownFib { answer, vrf: "router/vrf".to_owned() }, false);
         for part in [
             "router/vrf: 3 of 100 adjacencies",
             "1 group with 2 ways, 1 of them out of use",

@@ -6,8 +6,10 @@ use std::time::Duration;
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
-use bellows_switch::mac_table::requests::{Page, Request, Selection};
+use bellows_switch::mac_table::requests::{ListedAddress, Page, Request, Selection};
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -108,12 +110,11 @@ fn list(table: &mut AnsweringApp, select: &Selection) -> Result<Vec<Value>, Comm
 
 pub fn execute(runtime_dir: &RuntimeDir, options: &MacOptions, as_json: bool) -> Result<ExitCode, CommandError> {
     let tables = ask_each(options.tables(runtime_dir)?, options, |table| {
-        Ok((table.name().to_owned(), list(table, &options.selection())?))
+        let addresses = list(table, &options.selection())?;
+        Ok(AddressTable { table: table.name().to_owned(), addresses })
     })?;
     let text = if as_json {
-        let tables: Vec<Value> =
-            tables.into_iter().map(|(table, addresses)| json!({ "table": table, "addresses": addresses })).collect();
-        format!("{:#}\n", json!({ "name": runtime_dir.name(), "tables": tables }))
+        format!("{:#}\n", json!(ShownAddresses { name: runtime_dir.name(), tables }))
     } else {
         render(&tables, terminal::stdout_is_rich())
     };
@@ -121,7 +122,28 @@ pub fn execute(runtime_dir: &RuntimeDir, options: &MacOptions, as_json: bool) ->
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(tables: &[(String, Vec<Value>)], rich: bool) -> String {
+/// The MAC addresses of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown MAC addresses")]
+pub struct ShownAddresses {
+    /// The name of the network.
+    name: String,
+    /// The tables of MAC addresses; only the one that was named.
+    tables: Vec<AddressTable>,
+}
+
+/// The addresses of a table.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Table of MAC addresses")]
+struct AddressTable {
+    /// Its name: that of an object, or of a bridge that has one of its own.
+    table: String,
+    /// Its addresses, in the order of VLANs and addresses.
+    #[schemars(with = "Vec<ListedAddress>")]
+    addresses: Vec<Value>,
+}
+
+fn render(tables: &[AddressTable], rich: bool) -> String {
     let mut text = Table::new(&[
         ("MAC", Align::Left),
         ("VLAN", Align::Right),
@@ -130,7 +152,7 @@ fn render(tables: &[(String, Vec<Value>)], rich: bool) -> String {
         ("AGE", Align::Right),
         ("TABLE", Align::Left),
     ]);
-    for (table, one) in tables.iter().flat_map(|(table, all)| all.iter().map(move |one| (table, one))) {
+    for (table, one) in tables.iter().flat_map(|of| of.addresses.iter().map(move |one| (&of.table, one))) {
         let word = |key: &str| sanitize(one[key].as_str().unwrap_or(UNKNOWN));
         let number = |key: &str| one[key].as_u64();
         let known = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
@@ -155,7 +177,7 @@ mod tests {
         let known = json!({ "mac": "02:00:00:00:00:01", "vlan": 5, "port": "a", "state": "learned", "age_seconds": 9 });
         let fixed =
             json!({ "mac": "02:00:00:00:00:02", "vlan": null, "port": "b", "state": "static", "age_seconds": null });
-        let text = render(&[("macs".to_owned(), vec![known, fixed])], false);
+        let text = render(&[AddressTable { table: "macs".to_owned(), addresses: vec![known, fixed] }], false);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["MAC", "VLAN", "PORT", "STATE", "AGE", "TABLE"]);
         assert_eq!(lines[1][..4], ["02:00:00:00:00:01", "5", "a", "learned"]);

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use bellows_observe::RuntimeDir;
+use bellows_router::vrf::answers::ListedNeighbour;
 use bellows_router::vrf::requests::{NeighbourPage, NeighbourSelection, Request};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -13,6 +16,27 @@ use crate::text::{Align, Table, UNKNOWN, span};
 
 pub fn execute(runtime_dir: &RuntimeDir, vrf: Option<&str>, json: bool) -> Result<ExitCode, CommandError> {
     print(Domain::all(runtime_dir, vrf)?, &NeighbourSelection::default(), json)
+}
+
+/// The neighbours of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Shown neighbours")]
+pub struct ShownNeighbours {
+    /// The name of the network.
+    name: String,
+    /// The routing domains.
+    vrfs: Vec<DomainNeighbours>,
+}
+
+/// The neighbours of a routing domain.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "Neighbours")]
+struct DomainNeighbours {
+    /// The name of the routing domain.
+    vrf: String,
+    /// Its neighbours, in the order of interfaces and addresses.
+    #[schemars(with = "Vec<ListedNeighbour>")]
+    neighbours: Vec<Value>,
 }
 
 /// A page of neighbours: the first one, or the next one of those that were begun. Also returns whether there are more.
@@ -38,12 +62,10 @@ pub fn print(domains: Vec<Domain>, select: &NeighbourSelection, json: bool) -> R
             more = next.1;
         }
         network = domain.network();
-        tables.push((domain.name().to_owned(), all));
+        tables.push(DomainNeighbours { vrf: domain.name().to_owned(), neighbours: all });
     }
     if json {
-        let vrfs: Vec<Value> =
-            tables.into_iter().map(|(vrf, neighbours)| json!({ "vrf": vrf, "neighbours": neighbours })).collect();
-        terminal::print(&format!("{:#}\n", json!({ "name": network, "vrfs": vrfs })))?;
+        terminal::print(&format!("{:#}\n", json!(ShownNeighbours { name: network, vrfs: tables })))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[
@@ -55,7 +77,7 @@ pub fn print(domains: Vec<Domain>, select: &NeighbourSelection, json: bool) -> R
         ("WAITING", Align::Right),
         ("VRF", Align::Left),
     ]);
-    for (vrf, neighbours) in &tables {
+    for DomainNeighbours { vrf, neighbours } in &tables {
         for one in neighbours {
             let word = |key: &str| one[key].as_str().unwrap_or(UNKNOWN).to_owned();
             let age = one["age_seconds"].as_u64().map(|seconds| span(std::time::Duration::from_secs(seconds)));

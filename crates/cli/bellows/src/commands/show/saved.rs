@@ -2,31 +2,37 @@
 
 use std::process::ExitCode;
 
-use bellows_inspect::control::{Reply, Request, SavedEntry, SavedKey, ask};
+use bellows_inspect::control::{Reply, Request, SavedChanges, SavedEntry, SavedKey, ask};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, date_and_time};
 
+/// What is saved of a network.
+#[derive(JsonSchema, Serialize)]
+#[schemars(title = "What is saved", extend("includes" = ["Saved changes"]))]
+pub struct ShownSaved {
+    /// The network's name.
+    name: String,
+    #[serde(flatten)]
+    saved: SavedChanges,
+}
+
 pub fn execute(runtime_dir: &RuntimeDir, as_json: bool) -> Result<ExitCode, CommandError> {
-    let (file, entries, keys_file, keys) = match ask(runtime_dir, &Request::Saved)? {
-        Reply::Saved { file, entries, keys_file, keys } => (file, entries, keys_file, keys),
+    let saved = match ask(runtime_dir, &Request::Saved)? {
+        Reply::Saved(saved) => saved,
         other => return Err(CommandError::Failed(format!("unexpected reply: {other:?}"))),
     };
     if as_json {
-        let value = json!({
-            "name": runtime_dir.name(),
-            "file": file,
-            "entries": entries,
-            "keys_file": keys_file,
-            "keys": keys,
-        });
-        terminal::print(&format!("{value:#}\n"))?;
+        terminal::print(&format!("{:#}\n", json!(ShownSaved { name: runtime_dir.name(), saved })))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let SavedChanges { file, entries, keys_file, keys } = saved;
     if entries.is_empty() && keys.is_empty() {
         terminal::notice(&format!(
             "nothing of `{}` is saved; `bellows route`, `bellows neighbour` and `bellows esp rekey` save their changes \
