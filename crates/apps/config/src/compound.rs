@@ -4,6 +4,8 @@
 //! part `lookup` of the compound app `router` is called `router/lookup`: in reports, in links, and when a reload looks
 //! for the app that it replaces.
 
+use std::any::TypeId;
+
 use bellows_engine::Ports;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use crate::configure::{Configure, Context, SettingError, SharedObject};
-use crate::entry::{AppTableError, Entry, ObjectEntry};
+use crate::entry::AppTableError;
 use crate::manual::{self, CompoundManual};
 use crate::schema::schema_of;
 use crate::value::{self, Table};
@@ -113,15 +115,15 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Adds an app with its config. Links between parts call it `name`; the network calls it `COMPOUND/name`. The app's
-    /// type need not be in the catalogue.
+    /// Adds an app with its config. Links between parts call it `name`; the network calls it `COMPOUND/name`. Its type is
+    /// in the catalogue; [`Registry::with_part`](crate::Registry::with_part) adds one that network files cannot name.
     pub fn app<A: Configure>(&mut self, name: impl Into<String>, config: A::Config) -> &mut NewPart {
-        self.add(name.into(), PartKind::App(Entry::of::<A>()), serde_json::to_value(&config))
+        self.add(name.into(), PartKind::App(PartType::of::<A>(A::NAME)), serde_json::to_value(&config))
     }
 
-    /// Adds a compound app with its config.
+    /// Adds a compound app with its config. Its type is in the catalogue.
     pub fn compound<C: Compound>(&mut self, name: impl Into<String>, config: C::Config) -> &mut NewPart {
-        self.add(name.into(), PartKind::Compound(CompoundEntry::of::<C>()), serde_json::to_value(&config))
+        self.add(name.into(), PartKind::Compound(PartType::of::<C>(C::NAME)), serde_json::to_value(&config))
     }
 
     fn add(&mut self, name: String, kind: PartKind, config: Result<Json, serde_json::Error>) -> &mut NewPart {
@@ -136,7 +138,7 @@ impl Parts {
     pub fn object<O: SharedObject>(&mut self, name: impl Into<String>, config: O::Config) -> &mut NewObject {
         let config = serde_json::to_value(&config).map_err(|error| error.to_string());
         let index = self.objects.len();
-        self.objects.push(NewObject { name: name.into(), entry: ObjectEntry::of::<O>(), config, from_key: None });
+        self.objects.push(NewObject { name: name.into(), kind: PartType::of::<O>(O::NAME), config, from_key: None });
         &mut self.objects[index]
     }
 
@@ -167,10 +169,24 @@ impl Parts {
 }
 
 /// The type of a part.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum PartKind {
-    App(Entry),
-    Compound(CompoundEntry),
+    App(PartType),
+    Compound(PartType),
+}
+
+/// The type of a part or of a shared object, which the catalogue has. A part does not bring its own entry, because the
+/// code of the app would then be compiled again with each compound app that has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartType {
+    pub(crate) id: TypeId,
+    pub(crate) name: &'static str,
+}
+
+impl PartType {
+    fn of<T: 'static>(name: &'static str) -> PartType {
+        PartType { id: TypeId::of::<T>(), name }
+    }
 }
 
 /// An app that was added to [`Parts`].
@@ -210,7 +226,7 @@ impl NewPart {
 #[derive(Debug)]
 pub struct NewObject {
     pub(crate) name: String,
-    pub(crate) entry: ObjectEntry,
+    pub(crate) kind: PartType,
     pub(crate) config: Result<Json, String>,
     pub(crate) from_key: Option<String>,
 }

@@ -8,7 +8,6 @@ mod part_file;
 mod ports;
 mod wiring;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ use bellows_sys::{cpu, numa};
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
-use crate::compound::CompoundEntry;
+use crate::compound::{CompoundEntry, PartType};
 use crate::configure::{Context, Part, SettingError, SystemAccess};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
@@ -310,7 +309,7 @@ struct Builder<'r> {
     named_workers: BTreeSet<(String, Place)>,
     by_name: HashMap<String, usize>,
     /// The apps that were created, by their positions among the known ones, with their tables.
-    tables: Vec<(usize, Cow<'r, Entry>, Table)>,
+    tables: Vec<(usize, &'r Entry, Table)>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
     unreported: HashSet<(Side, usize)>,
     /// Apps and sides of which an open port has been reported.
@@ -325,7 +324,7 @@ struct Builder<'r> {
 struct Pending<'r> {
     /// Its position among the known ones.
     known: usize,
-    entry: Cow<'r, Entry>,
+    entry: &'r Entry,
     /// Whether its type is written as it is called.
     is_known: bool,
     named: NamedTable,
@@ -487,7 +486,7 @@ impl<'r> Builder<'r> {
 
     /// Creates a shared object, of a type that its table names unless a compound app gives it, whose own table may lack
     /// something.
-    fn add_object(&mut self, object: NamedTable, scope: Option<usize>, entry: Option<&ObjectEntry>, lacks: Wrong) {
+    fn add_object(&mut self, object: NamedTable, scope: Option<usize>, part: Option<PartType>, lacks: Wrong) {
         let NamedTable { mut key, mut table, folder, bases } = object;
         let is_name = self.is_name(&key.name, scope);
         if !is_name {
@@ -496,7 +495,7 @@ impl<'r> Builder<'r> {
         }
         key.name = self.full_name(scope, &key.name);
         let context = Context::new(folder, &key.name).with_bases(bases).with_texts(self.overrides.texts());
-        let made = if is_name { self.object(&key, &mut table, &context, entry, lacks) } else { None };
+        let made = if is_name { self.object(&key, &mut table, &context, part, lacks) } else { None };
         if made.is_some() {
             self.warnings(&context, &key, &table);
         }
@@ -510,12 +509,16 @@ impl<'r> Builder<'r> {
         key: &Key,
         table: &mut Table,
         context: &Context,
-        entry: Option<&ObjectEntry>,
+        part: Option<PartType>,
         lacks: Wrong,
     ) -> Option<Made> {
         let registry = self.registry;
-        let entry = match entry {
-            Some(entry) => entry,
+        let entry = match part.map(|part| (part, registry.part_object(part))) {
+            Some((_, Some(entry))) => entry,
+            Some((part, None)) => {
+                self.report_missing_type(part, key, "`Command::object`");
+                return None;
+            }
             None => self.object_type(key, table)?,
         };
         let called = format!("object type `{}`", entry.name());

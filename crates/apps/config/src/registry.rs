@@ -1,8 +1,10 @@
 //! The catalogue of app types.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::compound::{Compound, CompoundEntry};
+use crate::compound::{Compound, CompoundEntry, PartType};
 use crate::configure::{Configure, SharedObject};
 use crate::entry::{Entry, ObjectEntry};
 use crate::meant::nearest;
@@ -39,12 +41,18 @@ use crate::objects::Living;
 /// ```
 #[derive(Debug, Default)]
 pub struct Registry {
-    entries: BTreeMap<&'static str, Entry>,
-    compounds: BTreeMap<&'static str, CompoundEntry>,
-    objects: BTreeMap<&'static str, ObjectEntry>,
+    entries: Types<&'static str, Entry>,
+    compounds: Types<&'static str, CompoundEntry>,
+    objects: Types<&'static str, ObjectEntry>,
+    /// What parts of compound apps can be: also types whose name another type has taken, or that have none.
+    part_apps: Types<TypeId, Entry>,
+    part_compounds: Types<TypeId, CompoundEntry>,
+    part_objects: Types<TypeId, ObjectEntry>,
     /// The objects of the networks that were read with this catalogue.
     pub(crate) living: Living,
 }
+
+type Types<K, E> = BTreeMap<K, Arc<E>>;
 
 impl Registry {
     /// An empty catalogue.
@@ -61,8 +69,17 @@ impl Registry {
 
     /// Adds a type, which replaces a type of the same name.
     pub fn add<A: Configure>(&mut self) {
+        let entry = Arc::new(Entry::of::<A>());
         self.compounds.remove(A::NAME);
-        self.entries.insert(A::NAME, Entry::of::<A>());
+        self.entries.insert(A::NAME, Arc::clone(&entry));
+        self.part_apps.insert(TypeId::of::<A>(), entry);
+    }
+
+    /// The catalogue with one more type for parts of compound apps, which network files cannot name.
+    #[must_use]
+    pub fn with_part<A: Configure>(mut self) -> Registry {
+        self.part_apps.insert(TypeId::of::<A>(), Arc::new(Entry::of::<A>()));
+        self
     }
 
     /// The catalogue with one more type of [compound apps](Compound), which replaces a type of the same name.
@@ -74,35 +91,39 @@ impl Registry {
 
     /// Adds a type of [compound apps](Compound), which replaces a type of the same name.
     pub fn add_compound<C: Compound>(&mut self) {
+        let entry = Arc::new(CompoundEntry::of::<C>());
         self.entries.remove(C::NAME);
-        self.compounds.insert(C::NAME, CompoundEntry::of::<C>());
+        self.compounds.insert(C::NAME, Arc::clone(&entry));
+        self.part_compounds.insert(TypeId::of::<C>(), entry);
     }
 
     /// The catalogue with one more type of [shared objects](SharedObject).
     #[must_use]
     pub fn with_object<O: SharedObject>(mut self) -> Registry {
-        self.objects.insert(O::NAME, ObjectEntry::of::<O>());
+        let entry = Arc::new(ObjectEntry::of::<O>());
+        self.objects.insert(O::NAME, Arc::clone(&entry));
+        self.part_objects.insert(TypeId::of::<O>(), entry);
         self
     }
 
     /// All types of shared objects, sorted by name.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = &ObjectEntry> {
-        self.objects.values()
+        self.objects.values().map(|entry| &**entry)
     }
 
     /// The type of shared objects with this name.
     pub fn object(&self, name: &str) -> Option<&ObjectEntry> {
-        self.objects.get(name)
+        self.objects.get(name).map(|entry| &**entry)
     }
 
     /// All types of compound apps, sorted by name.
     pub fn compounds(&self) -> impl ExactSizeIterator<Item = &CompoundEntry> {
-        self.compounds.values()
+        self.compounds.values().map(|entry| &**entry)
     }
 
     /// The type of compound apps with this name.
     pub fn compound(&self, name: &str) -> Option<&CompoundEntry> {
-        self.compounds.get(name)
+        self.compounds.get(name).map(|entry| &**entry)
     }
 
     /// The names of all types that an app's table can name, compound or not, sorted.
@@ -122,12 +143,27 @@ impl Registry {
 
     /// All types of apps that are not compound, sorted by name.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        self.entries.values()
+        self.entries.values().map(|entry| &**entry)
     }
 
     /// The type with this name, unless it is compound.
     pub fn get(&self, name: &str) -> Option<&Entry> {
-        self.entries.get(name)
+        self.entries.get(name).map(|entry| &**entry)
+    }
+
+    /// The type of a part that is no compound app.
+    pub(crate) fn part_app(&self, part: PartType) -> Option<&Entry> {
+        self.part_apps.get(&part.id).map(|entry| &**entry)
+    }
+
+    /// The type of a part that is a compound app.
+    pub(crate) fn part_compound(&self, part: PartType) -> Option<&CompoundEntry> {
+        self.part_compounds.get(&part.id).map(|entry| &**entry)
+    }
+
+    /// The type of a shared object that a compound app makes.
+    pub(crate) fn part_object(&self, part: PartType) -> Option<&ObjectEntry> {
+        self.part_objects.get(&part.id).map(|entry| &**entry)
     }
 
     /// The name of the type that was probably meant.

@@ -639,6 +639,42 @@ fn a_row_of_apps_has_no_compound_ones() {
 }
 
 #[test]
+fn parts_whose_types_the_catalogue_lacks_are_named() {
+    let load = |registry: Registry| load_str(NETWORK, "net.toml", Path::new("nets"), &registry, &Overrides::default());
+    let refused = load(common::registry().with_compound::<Desk>()).err().unwrap();
+    expect![[r#"
+        error: `read-north` is of the type `reader`, which the catalogue of this program lacks
+         --> net.toml:4:7
+          |
+        4 | [apps.desk]
+          |       ^^^^ made by a compound app
+          |
+          = help: the program adds it with `Command::part`
+
+        error: `desk` has no inputs linked
+         --> net.toml:4:7
+          |
+        4 | [apps.desk]
+          |       ^^^^ `desk` needs 1 or more: packets, one for each of `ports`
+          |
+          = help: add "OTHER.OUTPUT -> desk.NAME" to `links`, with any name for the port
+
+        error: `desk/book` is of the type `book`, which the catalogue of this program lacks
+         --> net.toml:8:8
+          |
+        8 | size = 7
+          |        ^ made by a compound app
+          |
+          = help: the program adds it with `Command::object`
+    "#]]
+    .assert_eq(&refused.render(false));
+    // A part need not be among what a network file can name.
+    let whole = common::registry().with_part::<Reader>().with_object::<Book>().with_compound::<Desk>();
+    assert!(whole.get("reader").is_none());
+    load(whole).unwrap();
+}
+
+#[test]
 fn a_compound_app_has_a_manual() {
     let registry = registry();
     let entry = registry.compound("desk").unwrap();

@@ -83,7 +83,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_config::{Compound, Configure, Registry};
+use bellows_config::{Compound, Configure, Registry, SharedObject};
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::Cli;
@@ -122,6 +122,20 @@ impl Command {
     #[must_use]
     pub fn compound<C: Compound>(mut self) -> Command {
         self.registry.add_compound::<C>();
+        self
+    }
+
+    /// Adds an app for parts of compound apps, which network files cannot name.
+    #[must_use]
+    pub fn part<A: Configure>(mut self) -> Command {
+        self.registry = self.registry.with_part::<A>();
+        self
+    }
+
+    /// Adds a type of shared objects to the catalogue. It replaces a type of the same name.
+    #[must_use]
+    pub fn object<O: SharedObject>(mut self) -> Command {
+        self.registry = self.registry.with_object::<O>();
         self
     }
 

@@ -15,7 +15,7 @@ struct Reading;
 // exclusively, so that it passes and ends only afterwards. The value stays on the stack of the thread.
 unsafe impl Breath for Reading {}
 
-impl<'f, T> TableReader<'f, T> {
+impl<'f, T: Send + Sync + 'static> TableReader<'f, T> {
     /// An access; `reader` must be one of the table's.
     pub(crate) fn new(tables: &'f Published<T>, reader: Reader) -> TableReader<'f, T> {
         TableReader { tables, reader }

@@ -1,16 +1,16 @@
 //! Compound apps: each is replaced by its parts before any app is created.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::LinkEnd;
 use serde_json::Value as Json;
 
+use super::links::SIDES;
 use super::{Builder, KnownApp, KnownKind, MAX_APPS, MAX_LINKS, Pending, TableKind, Wrong, common_of, has_key};
 use crate::bases::{Bases, base_of};
-use crate::compound::{CompoundEntry, PartKind};
+use crate::compound::{CompoundEntry, PartKind, PartType};
 use crate::diagnostics::{Diagnostic, listed, quoted};
-use crate::entry::{Entry, ObjectEntry};
+use crate::entry::Entry;
 use crate::meant::nearest;
 use crate::source::{NamedTable, texts};
 use crate::value::{Key, Node, Place, Table, Value};
@@ -52,7 +52,7 @@ pub(super) struct CompoundPort {
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) apps: Vec<NewApp>,
-    pub(super) objects: Vec<(NamedTable, Option<ObjectEntry>, Wrong)>,
+    pub(super) objects: Vec<(NamedTable, Option<PartType>, Wrong)>,
     pub(super) links: Vec<Node>,
     pub(super) ports: [Vec<CompoundPort>; 2],
 }
@@ -94,8 +94,8 @@ impl Inherited {
 
 /// The type of an app.
 enum FoundType<'r> {
-    App(Cow<'r, Entry>, bool),
-    Compound(Cow<'r, CompoundEntry>),
+    App(&'r Entry, bool),
+    Compound(&'r CompoundEntry),
     File(Node),
     Unknown,
 }
@@ -194,8 +194,7 @@ impl<'r> Builder<'r> {
             return self.diagnostics.push(twice.help("rename one of them"));
         }
         let found = match kind {
-            Some(PartKind::App(entry)) => FoundType::App(Cow::Owned(entry), true),
-            Some(PartKind::Compound(entry)) => FoundType::Compound(Cow::Owned(entry)),
+            Some(kind) => self.part_type(kind, &named.key, scope),
             None => self.find_kind(&mut named),
         };
         let kind = match &found {
@@ -230,7 +229,7 @@ impl<'r> Builder<'r> {
             }
             FoundType::Compound(entry) => {
                 let mark = self.diagnostics.kept();
-                self.expand_type(known, &entry, named, lacks);
+                self.expand_type(known, entry, named, lacks);
                 if let Some(place) = generated {
                     self.diagnostics.explain(mark, place, &format!("in its part {}", quoted(&name)));
                 }
@@ -240,14 +239,37 @@ impl<'r> Builder<'r> {
         }
     }
 
+    /// The type of a part that a compound app made.
+    fn part_type(&mut self, kind: PartKind, key: &Key, scope: Option<usize>) -> FoundType<'r> {
+        let registry = self.registry;
+        let (found, part) = match kind {
+            PartKind::App(part) => (registry.part_app(part).map(|entry| FoundType::App(entry, true)), part),
+            PartKind::Compound(part) => (registry.part_compound(part).map(FoundType::Compound), part),
+        };
+        found.unwrap_or_else(|| {
+            self.report_missing_type(part, key, "`Command::part`");
+            let compound = scope.and_then(|scope| self.by_name.get(&self.scopes[scope].name));
+            self.unreported.extend(compound.into_iter().flat_map(|&app| SIDES.map(|side| (side, app))));
+            FoundType::Unknown
+        })
+    }
+
+    /// Reports a type that a compound app uses and the catalogue lacks, which is a mistake of the program.
+    pub(super) fn report_missing_type(&mut self, part: PartType, key: &Key, way_out: &str) {
+        let missing =
+            format!("{} is of the type `{}`, which the catalogue of this program lacks", quoted(&key.name), part.name);
+        let help = format!("the program adds it with {way_out}");
+        self.diagnostics.push(Diagnostic::error(missing).at(key.place, "made by a compound app").help(help));
+    }
+
     /// The type that a table names, or the file of its parts.
     fn find_kind(&mut self, named: &mut NamedTable) -> FoundType<'r> {
         let NamedTable { key, table, .. } = named;
         let Some((file, node)) = table.remove("network") else {
             return match self.kind(&key.name, key.place, table) {
-                TableKind::Known(entry) => FoundType::App(Cow::Borrowed(entry), true),
-                TableKind::Misspelled(entry) => FoundType::App(Cow::Borrowed(entry), false),
-                TableKind::Compound(entry) => FoundType::Compound(Cow::Borrowed(entry)),
+                TableKind::Known(entry) => FoundType::App(entry, true),
+                TableKind::Misspelled(entry) => FoundType::App(entry, false),
+                TableKind::Compound(entry) => FoundType::Compound(entry),
                 TableKind::Unknown => FoundType::Unknown,
             };
         };
@@ -319,7 +341,7 @@ impl<'r> Builder<'r> {
             if is_file {
                 self.object_keys.push(Key { name, ..object.key.clone() });
             }
-            self.add_object(object, Some(scope), entry.as_ref(), lacks);
+            self.add_object(object, Some(scope), entry, lacks);
             self.locate_here(mark, scope);
         }
         self.inner_links.extend(links.into_iter().map(|link| (link, scope)));

@@ -96,7 +96,7 @@ impl Builder<'_> {
             let named = named(object.name, place, table, &serde_json::Map::new());
             // Without a key, it has those of the compound app.
             let lacks = if from.is_none() { wrong.clone() } else { wrong.whole() };
-            contents.objects.push((named, Some(object.entry), lacks));
+            contents.objects.push((named, Some(object.kind), lacks));
         }
         let link = |text| Node { place: key.place, value: Value::Text(text), untyped: None };
         contents.links = parts.links.into_iter().map(link).collect();

@@ -452,11 +452,11 @@ fn table(pairs: &[ShownPair]) -> String {
 }
 
 /// What is said of pairs that have received nothing that is authentic.
-fn failing(pairs: &[Value]) -> String {
-    let line = |pair: &Value| {
+fn failing(pairs: &[ShownPair]) -> String {
+    let line = |ShownPair { pair, app }: &ShownPair| {
         let (inbound, text) = (&pair["inbound"], |value: &Value| sanitize(value.as_str().unwrap_or(UNKNOWN)));
         let (failures, cause) = (inbound["failures"].as_u64()?, text(inbound.get("likely_cause")?));
-        let (app, name) = (text(&pair["app"]), text(&pair["pair"]));
+        let (app, name) = (sanitize(app), text(&pair["pair"]));
         let packets = plural(failures, "packet");
         Some(format!("{name} of {app}: {packets} received, none authentic (bad_icv); probably {cause}\n"))
     };

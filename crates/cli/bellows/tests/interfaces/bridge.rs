@@ -14,7 +14,7 @@ use bellows_testkit::netns::interface::{Counters, HostInterface, Settings, diffe
 use bellows_testkit::netns::traffic::{self, Servers};
 use bellows_testkit::netns::{self, CableEnd, Host, Lab, connect, disconnect};
 use bellows_testkit::skips::is_skipped;
-use bellows_testkit::wait::eventually_without_faults;
+use bellows_testkit::wait::{eventually, eventually_without_faults};
 use serde_json::Value;
 
 use crate::support::vhost::Network;
