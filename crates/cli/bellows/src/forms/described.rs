@@ -178,7 +178,7 @@ impl Schemas {
     /// The properties of a variant, whose meaning is that of the word or the only key that names it.
     fn variant(&self, schema: &Value) -> Option<Vec<Property>> {
         let mut properties = self.properties(schema)?;
-        let is_alone = properties.len() == 1;
+        let is_alone = properties.len() == 1 && alternatives(schema).is_none();
         let tags = properties.iter_mut().filter(|property| is_alone || property.schema.get("const").is_some());
         for tag in tags {
             if let (Some(tag), Some(meaning)) = (tag.schema.as_object_mut(), schema.get("description")) {
@@ -189,7 +189,11 @@ impl Schemas {
     }
 
     fn key(&self, Property { name, schema, is_required }: &Property) -> Key {
-        let (is_required, (schema, is_null)) = (*is_required, without_null(schema));
+        let (is_required, (mut schema, is_null)) = (*is_required, without_null(schema));
+        if schema.get("const").is_some() {
+            // The documentation is that of the only word.
+            schema = json!({ "oneOf": [schema] });
+        }
         let kind = self.kind(&schema);
         Key {
             name: kept_text(name),

@@ -14,7 +14,7 @@ use crate::text::foreign_json;
 /// The maximum length of a line, in bytes.
 pub const MAX_REQUEST: usize = 1 << 20;
 
-/// A request of a client. The title is that of requests with a command alone.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 #[schemars(title = "Plain request")]
@@ -123,7 +123,7 @@ impl Request {
     }
 }
 
-/// A reply of the engine's process. The title is that of replies without further keys.
+/// A reply of the engine's process.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "lowercase")]
 #[schemars(title = "Plain reply")]
