@@ -21,7 +21,7 @@ const BRIDGES: [([Port; 2], Offloads); 2] = [
 ];
 
 /// The time of both bridges.
-const SHORT: Duration = Duration::from_secs(120);
+const SHORT: Duration = Duration::from_secs(50);
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// Rounds before memory and speed are judged.
