@@ -306,7 +306,7 @@ fn a_trace_has_every_hop_of_every_packet() {
         };
         assert_eq!((&bytes[..], *length), (&601u64.to_be_bytes()[..], 8));
         for packet in 1..=6 {
-            let times: Vec<u64> = hops.iter().filter(|hop| hop.packet == packet).map(|hop| hop.at).collect();
+            let times: Vec<u64> = hops.iter().filter(|hop| hop.packet == packet).map(|hop| hop.at_ns).collect();
             assert!(times.is_sorted(), "{times:?}");
         }
 
@@ -654,8 +654,8 @@ fn the_timeline_holds_whole_breaths_and_what_lies_between() {
         match &event.what {
             What::Call { .. } => calls.push(event),
             What::Breath { .. } => {
-                assert!(calls.iter().all(|call| call.start >= event.start));
-                assert!(calls.windows(2).all(|pair| pair[0].start + pair[0].duration <= pair[1].start + 1));
+                assert!(calls.iter().all(|call| call.start_ns >= event.start_ns));
+                assert!(calls.windows(2).all(|pair| pair[0].start_ns + pair[0].duration_ns <= pair[1].start_ns + 1));
                 let moved: u32 =
                     calls.iter().map(|call| if let What::Call { packets, .. } = call.what { packets } else { 0 }).sum();
                 assert!(moved == 0 || calls.len() >= 4, "{calls:?}");

@@ -391,8 +391,8 @@ fn passages(track: &Track) -> [Vec<(Passage, u64)>; 2] {
     let mut passages = [const { Vec::new() }; 2];
     for event in &track.events {
         match &event.what {
-            What::Departure(passage) => passages[0].push((passage.clone(), event.start)),
-            What::Arrival(passage) => passages[1].push((passage.clone(), event.start)),
+            What::Departure(passage) => passages[0].push((passage.clone(), event.start_ns)),
+            What::Arrival(passage) => passages[1].push((passage.clone(), event.start_ns)),
             _ => {}
         }
     }

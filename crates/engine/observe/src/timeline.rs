@@ -404,7 +404,7 @@ pub enum What {
         /// Of a late breath: the app in which the engine was most of the time, null if in none, or if unknown.
         app: Option<Arc<str>>,
         /// Of a late breath: the time that the engine's thread was on a processor, in microseconds; null if unknown.
-        on_processor_micros: Option<u32>,
+        on_processor_us: Option<u32>,
         /// Of a late breath: whether the process was stopped.
         standstill: bool,
     },
@@ -426,9 +426,9 @@ pub struct Passage {
 #[schemars(title = "Event of a timeline")]
 pub struct Event {
     /// Nanoseconds since the Unix epoch.
-    pub start: u64,
+    pub start_ns: u64,
     /// Its duration.
-    pub duration: u64,
+    pub duration_ns: u64,
     /// Its kind.
     #[serde(flatten)]
     pub what: What,
@@ -596,12 +596,12 @@ fn event([start, word, duration, name]: [u64; EVENT], names: &HashMap<u64, Arc<s
         kind::PANIC => What::Panic { app: app() },
         kind::LATE => What::Late {
             app: (name != u64::from(NAMELESS)).then(app),
-            on_processor_micros: (u64::from(value) != UNKNOWN).then_some(value),
+            on_processor_us: (u64::from(value) != UNKNOWN).then_some(value),
             standstill: word >> 8 & STANDSTILL != 0,
         },
         _ => return None,
     };
-    Some(Event { start: clock.moment(start), duration: clock.nanos(duration), what })
+    Some(Event { start_ns: clock.moment(start), duration_ns: clock.nanos(duration), what })
 }
 
 #[cfg(test)]
@@ -653,10 +653,10 @@ mod tests {
                 &What::Breath { every: 384, slow: true, caused: false }
             ]
         );
-        let age = clock::unix_ns() - events[0].start;
+        let age = clock::unix_ns() - events[0].start_ns;
         assert!(age < 60_000_000_000, "{age} ns ago");
         assert!(
-            (events[1].start - events[0].start).abs_diff(events[0].duration) <= 1,
+            (events[1].start_ns - events[0].start_ns).abs_diff(events[0].duration_ns) <= 1,
             "the second call follows the first"
         );
     }
@@ -697,8 +697,8 @@ mod tests {
         timeline.slow(clock::ticks(), &still, true);
         timeline.end_breath(clock::ticks(), 10, true, 128);
         let late = |event: Event| match event.what {
-            What::Late { app, on_processor_micros, standstill } => {
-                Some((event.duration.div_ceil(1_000_000), app, on_processor_micros, standstill))
+            What::Late { app, on_processor_us, standstill } => {
+                Some((event.duration_ns.div_ceil(1_000_000), app, on_processor_us, standstill))
             }
             _ => None,
         };

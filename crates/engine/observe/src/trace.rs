@@ -47,7 +47,7 @@ pub struct Hop {
     /// The packet's number, from 1; copies have the number of their original.
     pub packet: u32,
     /// When it was: nanoseconds since the Unix epoch.
-    pub at: u64,
+    pub at_ns: u64,
     /// The app.
     pub app: String,
     /// The app's action.

@@ -112,7 +112,7 @@ impl TraceWatch {
         self.hops_left = self.hops_left.saturating_sub(1);
         if let Some(hops) = &self.hops {
             // The receiver is gone, and the trace is about to be ended.
-            let _ = hops.send(Hop { packet: position as u32 + 1, at, app: app.to_owned(), what });
+            let _ = hops.send(Hop { packet: position as u32 + 1, at_ns: at, app: app.to_owned(), what });
         }
     }
 

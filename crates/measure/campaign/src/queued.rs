@@ -40,7 +40,7 @@ pub struct CoordinatorStatus {
     /// The name of its machine.
     pub host: String,
     /// Its process.
-    pub process: u32,
+    pub pid: u32,
     /// Its folder of results.
     pub folder: String,
     /// Whether it has ended.
@@ -58,7 +58,7 @@ pub struct WorkerStatus {
     /// The name of its machine.
     pub host: String,
     /// Its process.
-    pub process: u32,
+    pub pid: u32,
     /// What it does.
     pub state: WorkerState,
     /// Whether it was not heard of for longer than the lease: it is dead, stopped, or cannot reach the server.

@@ -417,8 +417,8 @@ impl Coordinator<'_> {
 
     fn report(&self, has_ended: bool) {
         let folder = self.journal.folder().display().to_string();
-        let (host, process) = (host(), std::process::id());
-        let report = CoordinatorReport { host, process, folder, has_ended };
+        let (host, pid) = (host(), std::process::id());
+        let report = CoordinatorReport { host, pid, folder, has_ended };
         self.link.wait(self.queue.wire.tell(&self.queue.control("coordinator"), bytes(&report)));
     }
 }

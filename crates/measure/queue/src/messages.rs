@@ -60,7 +60,7 @@ pub(crate) struct Delivery {
 pub(crate) struct WorkerReport {
     pub(crate) worker: String,
     pub(crate) host: String,
-    pub(crate) process: u32,
+    pub(crate) pid: u32,
     pub(crate) state: WorkerState,
     pub(crate) block: Option<u32>,
     pub(crate) attempt: u64,
@@ -78,7 +78,7 @@ pub(crate) struct WorkerReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CoordinatorReport {
     pub(crate) host: String,
-    pub(crate) process: u32,
+    pub(crate) pid: u32,
     pub(crate) folder: String,
     pub(crate) has_ended: bool,
 }

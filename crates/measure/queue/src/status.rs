@@ -34,8 +34,8 @@ pub fn status(link: &ServerLink, name: &QueueName) -> Result<QueueStatus, QueueE
     let coordinator = match &found.coordinator {
         None => None,
         Some((bytes, time)) => {
-            let CoordinatorReport { host, process, folder, has_ended } = read("the coordinator's report", bytes)?;
-            Some(CoordinatorStatus { host, process, folder, has_ended, last_seen_seconds: ago(*time) })
+            let CoordinatorReport { host, pid, folder, has_ended } = read("the coordinator's report", bytes)?;
+            Some(CoordinatorStatus { host, pid, folder, has_ended, last_seen_seconds: ago(*time) })
         }
     };
     Ok(QueueStatus {
@@ -54,8 +54,7 @@ pub fn status(link: &ServerLink, name: &QueueName) -> Result<QueueStatus, QueueE
 }
 
 fn worker(report: WorkerReport, last_seen_seconds: f64, lease: f64) -> WorkerStatus {
-    let WorkerReport { worker, host, process, state, block, attempt, run, run_seconds, runs, blocks, clock_ns } =
-        report;
+    let WorkerReport { worker, host, pid, state, block, attempt, run, run_seconds, runs, blocks, clock_ns } = report;
     let is_lost = state != WorkerState::Ended && last_seen_seconds > lease;
     // It made the run since it was heard of, as far as is known.
     let run_seconds = if run.is_some() { run_seconds + last_seen_seconds } else { 0.0 };
@@ -63,7 +62,7 @@ fn worker(report: WorkerReport, last_seen_seconds: f64, lease: f64) -> WorkerSta
     WorkerStatus {
         worker,
         host,
-        process,
+        pid,
         state,
         is_lost,
         block,

@@ -109,7 +109,7 @@ pub fn work(
     let report = WorkerReport {
         worker: worker.clone(),
         host: host(),
-        process: std::process::id(),
+        pid: std::process::id(),
         state: WorkerState::Waiting,
         block: None,
         attempt: 0,

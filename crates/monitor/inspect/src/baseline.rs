@@ -23,7 +23,7 @@ const FILE: &str = "baseline";
 /// The part of the file that is read: all counters that readers subtract, in their JSON form.
 #[derive(Deserialize)]
 struct Kept {
-    at: u64,
+    at_ns: u64,
     counters: KeptCounters,
 }
 
@@ -94,7 +94,10 @@ impl From<Kept> for Sample {
             Gone { apps: gone.apps.into_iter().map(app).collect(), links: gone.links.into_iter().map(link).collect() };
         let apps = apps.into_iter().map(app).collect();
         let links = links.into_iter().map(link).collect();
-        Sample { at: kept.at, counters: Snapshot { pid, engine, apps, links, gone, histograms, ..Snapshot::default() } }
+        Sample {
+            at: kept.at_ns,
+            counters: Snapshot { pid, engine, apps, links, gone, histograms, ..Snapshot::default() },
+        }
     }
 }
 
@@ -151,7 +154,7 @@ fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Result<Option<Sample>, String
 /// # Errors
 /// When the file cannot be written.
 pub fn write(runtime_dir: &RuntimeDir, sample: &Sample) -> Result<(), InspectError> {
-    let value = json!({"at": sample.at, "counters": sample.counters});
+    let value = json!({"at_ns": sample.at, "counters": sample.counters});
     replace(runtime_dir, FILE, &value).map_err(|error| {
         let file = runtime_dir.file(FILE);
         InspectError::Failed(format!(
@@ -248,7 +251,7 @@ mod tests {
     #[test]
     fn a_damaged_baseline_is_ignored() {
         let runtime_dir = runtime_dir();
-        for text in ["", "{}", "{\"at\": -1}", "\u{0}"] {
+        for text in ["", "{}", "{\"at_ns\": -1}", "\u{0}"] {
             fs::write(runtime_dir.file(FILE), text).unwrap();
             assert!(!Since::read(&runtime_dir, &sample(5, 1)).is_clear());
             forget(&runtime_dir, &Reloaded::default());

@@ -138,7 +138,7 @@ impl Journey {
 
     /// The time of the first step.
     fn start(&self) -> u64 {
-        self.steps.first().map_or(0, |step| step.hop.at)
+        self.steps.first().map_or(0, |step| step.hop.at_ns)
     }
 
     /// The steps after each step, and the steps without a predecessor.
@@ -160,7 +160,7 @@ impl Journey {
         let mut stack: Vec<(usize, usize)> = first.into_iter().rev().map(|step| (step, 0)).collect();
         while let Some((index, depth)) = stack.pop() {
             let step = &self.steps[index];
-            let time = format!("+{}", nanos(step.hop.at.saturating_sub(self.start())));
+            let time = format!("+{}", nanos(step.hop.at_ns.saturating_sub(self.start())));
             let margin = " ".repeat(2 * depth);
             text += &format!("{time:>10}  {margin}{}\n", self.describe(step));
             for line in self.contents(step) {
@@ -225,7 +225,7 @@ impl Journey {
                 HopKind::Dropped { reason } => TracedHop::Dropped { reason },
                 HopKind::Ended => TracedHop::Ended,
             },
-            after_ns: step.hop.at.saturating_sub(self.start()),
+            after_ns: step.hop.at_ns.saturating_sub(self.start()),
             before: step.before,
         }
     }
@@ -233,7 +233,7 @@ impl Journey {
     fn traced(&self, packet: u32) -> TracedPacket<'_> {
         TracedPacket {
             packet,
-            at: self.start(),
+            at_ns: self.start(),
             steps: self.steps.iter().map(|step| self.step(step)).collect(),
             inside: self.open.iter().filter_map(|&step| self.steps[step].destination()).collect(),
         }
@@ -259,7 +259,7 @@ pub struct TracedPacket<'j> {
     /// Its number, from 1.
     packet: u32,
     /// Time of its first step: nanoseconds since the Unix epoch.
-    at: u64,
+    at_ns: u64,
     /// The steps of the packet and its copies, in order.
     steps: Vec<TracedStep<'j>>,
     /// The apps that the packet or a copy was in, or on its way to, when the trace ended.
@@ -347,7 +347,7 @@ mod tests {
     fn journeys(steps: &[(u64, &str, HopKind, Option<&str>)]) -> Journeys {
         let mut journeys = Journeys::default();
         for (after, app, what, to) in steps {
-            let hop = Hop { packet: 1, at: START + after, app: (*app).to_owned(), what: what.clone() };
+            let hop = Hop { packet: 1, at_ns: START + after, app: (*app).to_owned(), what: what.clone() };
             journeys.add(hop, to.map(str::to_owned));
         }
         journeys

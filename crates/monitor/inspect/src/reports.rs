@@ -35,8 +35,8 @@ impl Subject {
 #[schemars(title = "Period")]
 pub struct Period {
     /// Start of the counts: nanoseconds since the Unix epoch.
-    pub since: u64,
-    /// Whether `since` is the time of a `bellows clear`.
+    pub since_ns: u64,
+    /// Whether `since_ns` is the time of a `bellows clear`.
     pub cleared: bool,
     /// Time since then; for a crashed network, until its last update.
     pub seconds: f64,
@@ -44,7 +44,7 @@ pub struct Period {
 
 impl Period {
     fn of(change: &Change, cleared: bool) -> Period {
-        Period { since: change.before.at, cleared, seconds: change.seconds() }
+        Period { since_ns: change.before.at, cleared, seconds: change.seconds() }
     }
 }
 

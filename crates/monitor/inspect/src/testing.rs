@@ -57,8 +57,8 @@ pub fn any_apps() -> impl Strategy<Value = Vec<AppCounts>> {
 }
 
 /// An event of a recording.
-pub fn event(start: u64, duration: u64, what: What) -> Event {
-    Event { start, duration, what }
+pub fn event(start_ns: u64, duration_ns: u64, what: What) -> Event {
+    Event { start_ns, duration_ns, what }
 }
 
 /// A call of an app.
@@ -105,7 +105,7 @@ pub fn any_events() -> impl Strategy<Value = Vec<Event>> {
         packets().prop_map(|dropped| What::Reload { dropped }),
         app().prop_map(|app| What::Panic { app }),
         (proptest::option::of(app()), proptest::option::of(packets()), any::<bool>())
-            .prop_map(|(app, on_processor_micros, standstill)| What::Late { app, on_processor_micros, standstill }),
+            .prop_map(|(app, on_processor_us, standstill)| What::Late { app, on_processor_us, standstill }),
     ];
     let event = (number(), number(), what).prop_map(|(start, duration, what)| event(start, duration, what));
     proptest::collection::vec(event, 0..40)

@@ -186,7 +186,7 @@ const showList = list => {
     const button = $("list").children[index].firstChild;
     badge(button.children[1], network.health);
     const rate = network.packets_per_second === null ? network.network || "" : pps(network.packets_per_second);
-    say(button.children[2], rate + (network.dropped_per_second ? `, drops ${pps(network.dropped_per_second)}` : ""));
+    say(button.children[2], rate + (network.drops_per_second ? `, drops ${pps(network.drops_per_second)}` : ""));
     if (network.name === page.name) set(button, "aria-current", "true"); else button.removeAttribute("aria-current");
   }
   const none = !names.length;
@@ -229,9 +229,9 @@ const KEPT_WITHIN = 5000;
 
 /// What happened to a network, in the order of time: the events that it has kept, and what the page alone has seen.
 const happenings = live => {
-  const isKept = event => IN_EVENTS.includes(event.what) && live.kept.some(kept => Math.abs(kept.at - event.at) < KEPT_WITHIN);
+  const isKept = event => IN_EVENTS.includes(event.what) && live.kept.some(kept => Math.abs(kept.at_ms - event.at_ms) < KEPT_WITHIN);
   const own = live.events.filter(event => !isKept(event));
-  return [...live.kept, ...own].sort((one, other) => one.at - other.at);
+  return [...live.kept, ...own].sort((one, other) => one.at_ms - other.at_ms);
 };
 
 /// How long the page says that a network was reloaded.
@@ -246,7 +246,7 @@ const showAlerts = live => {
   const last = live.events.filter(event => ["reloaded", "restarted"].includes(event.what)).pop();
   // By the server's clock alone: the browser's may be another one. That of an ended network stands still.
   const isOver = ["crashed", "ended"].includes(live.health);
-  if (last && !isOver && live.at - last.at < NEWS_TIME) alerts.push(["warn", last.what, `at ${clock(last.at)}: ${last.text}.`]);
+  if (last && !isOver && live.at_ms - last.at_ms < NEWS_TIME) alerts.push(["warn", last.what, `at ${clock(last.at_ms)}: ${last.text}.`]);
   const key = JSON.stringify(alerts);
   if ($("alerts").dataset.key === key) return;
   $("alerts").dataset.key = key;
@@ -287,7 +287,7 @@ const showTiles = live => {
   const times = what => what && what.p50_ns !== null ? [`p50 ${nanos(what.p50_ns)}`, `p99 ${nanos(what.p99_ns)}`] : [UNKNOWN, ""];
   const texts = {
     packets: [known(live.packets_per_second, pps), known(live.bits_per_second, bps)],
-    drops: [known(live.dropped_per_second, pps), count(live.dropped || 0) + " in all"],
+    drops: [known(live.drops_per_second, pps), count(live.dropped || 0) + " in all"],
     asleep: [known(live.asleep, percent), `idle breaths ${known(live.idle_breaths, percent)}`],
     latency: times(live.latency),
     breath: [known(live.breaths_per_second, value => scaled(value) + "/s"), times(live.breath).join(", ").replace(/, $/, "")],
@@ -299,9 +299,9 @@ const showTiles = live => {
     if (!tile.line) continue;
     const values = live.history[tile.series];
     const most = key === "asleep" ? 1 : Math.max(1e-9, ...values.filter(value => value !== null));
-    tile.line.setAttribute("d", values.length > 1 ? path(live.history.at, values, 100, 26, most) : "");
+    tile.line.setAttribute("d", values.length > 1 ? path(live.history.at_ms, values, 100, 26, most) : "");
   }
-  mark(tiles.drops.root, "alarm", live.dropped_per_second > 0);
+  mark(tiles.drops.root, "alarm", live.drops_per_second > 0);
 };
 
 const showWorkers = live => {
@@ -779,7 +779,7 @@ const panels = {
 };
 
 /// An event as an item of a list.
-const happened = event => h("li", {}, h("span", { class: "number" }, clock(event.at)),
+const happened = event => h("li", {}, h("span", { class: "number" }, clock(event.at_ms)),
   h("span", { class: event.level === "error" || ["crashed", "failed"].includes(event.what) ? "bad" : "" }, event.what), h("span", {}, event.text));
 
 /// Runs what a person has asked for, with the button off meanwhile.
@@ -825,14 +825,14 @@ const why = breath => {
   if (!at) return "not unusual";
   const { app, entry } = at;
   if (at.what === "between") return `none of the apps: ${nanos(breath.between_ns)} passed between their calls, usually ${nanos(breath.usual_between_ns)}`;
-  const call = breath.calls.filter(one => one.app === app && one.entry === entry).sort((one, other) => other.nanos - one.nanos)[0];
+  const call = breath.calls.filter(one => one.app === app && one.entry === entry).sort((one, other) => other.duration_ns - one.duration_ns)[0];
   if (!call) return `${entry} of ${app}`;
   const usual = call.usual_ns === null ? "the only one that was recorded" : `usually ${nanos(call.usual_ns)} for ${count(call.usual_packets ?? 0)}`;
-  return `the ${entry} of ${app} took ${nanos(call.nanos)} for ${plural(call.packets, "packet")}, ${usual}`;
+  return `the ${entry} of ${app} took ${nanos(call.duration_ns)} for ${plural(call.packets, "packet")}, ${usual}`;
 };
 const slowBreaths = timeline => {
   const workers = timeline.workers.length > 1;
-  const rows = timeline.slowest.map(breath => [clock(breath.start / 1e6), ...workers ? [breath.worker] : [], nanos(breath.nanos), why(breath)]);
+  const rows = timeline.slowest.map(breath => [clock(breath.start_ns / 1e6), ...workers ? [breath.worker] : [], nanos(breath.duration_ns), why(breath)]);
   const head = [["Time", true], ...workers ? [["Worker"]] : [], ["Duration", true], ["Why"]];
   const all = timeline.suspects.reduce((sum, suspect) => sum + suspect.breaths, 0);
   const suspects = timeline.suspects.slice(0, 8).map(suspect => [cause(suspect), count(suspect.breaths), percent(suspect.breaths / all), percent(suspect.usual_share)]);
@@ -855,7 +855,7 @@ const journeys = answer => {
     const text = h("span", { class: one.what === "dropped" && "bad" }, what);
     return h("li", {}, h("span", { class: "number" }, "+" + nanos(one.after_ns)), h("span", {}, text, summary && h("span", { class: "summary" }, summary)));
   };
-  return [notes, ...answer.packets.map(packet => h("article", { class: "packet" }, h("h3", {}, `Packet ${packet.packet}, ${clock(packet.at / 1e6)}`), h("ol", {}, ...packet.steps.map(step)),
+  return [notes, ...answer.packets.map(packet => h("article", { class: "packet" }, h("h3", {}, `Packet ${packet.packet}, ${clock(packet.at_ns / 1e6)}`), h("ol", {}, ...packet.steps.map(step)),
     packet.inside.length ? h("p", { class: "faint" }, `still in ${packet.inside.join(", ")}, or on the way to it`) : null))];
 };
 
@@ -905,7 +905,7 @@ const chart = (title, names, write) => {
     point();
   } };
 };
-const figuresOf = (history, keys, shown) => shown.update(history.at, keys.map(key => history[key]));
+const figuresOf = (history, keys, shown) => shown.update(history.at_ms, keys.map(key => history[key]));
 
 // ---- Details of an app or link.
 

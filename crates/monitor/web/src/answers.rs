@@ -63,7 +63,7 @@ pub struct Listed<'a> {
     /// Through the busiest link.
     pub packets_per_second: Option<f64>,
     /// Packets dropped.
-    pub dropped_per_second: Option<f64>,
+    pub drops_per_second: Option<f64>,
     /// Its file; null if its counters cannot be read.
     pub network: Option<&'a str>,
     /// The schedule in use; null if its counters cannot be read.
@@ -98,7 +98,7 @@ pub struct Live<'a> {
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Counted<'a> {
     /// When its counters were read: milliseconds since the Unix epoch.
-    pub at: u64,
+    pub at_ms: u64,
     /// The version of Bellows that it runs.
     pub version: &'a str,
     /// Configurations swapped in while running.

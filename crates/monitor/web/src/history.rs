@@ -44,7 +44,7 @@ pub struct LinkFigures {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Milliseconds since the Unix epoch.
-    pub at: u64,
+    pub at_ms: u64,
     /// Packets a second through the busiest link.
     pub packets: f32,
     /// Packets dropped a second.
@@ -62,7 +62,7 @@ pub struct Figures {
 #[schemars(title = "History of a network")]
 pub struct NetworkHistory {
     /// Milliseconds since the Unix epoch.
-    pub at: Vec<u64>,
+    pub at_ms: Vec<u64>,
     /// Packets a second through the busiest link.
     #[schemars(with = "Vec<f64>")]
     pub packets: Vec<Option<f64>>,
@@ -79,7 +79,7 @@ pub struct NetworkHistory {
 #[schemars(title = "History of an app")]
 pub struct AppHistory {
     /// Milliseconds since the Unix epoch.
-    pub at: Vec<u64>,
+    pub at_ms: Vec<u64>,
     /// Packets received a second.
     #[schemars(with = "Vec<f64>")]
     pub received: Vec<Option<f64>>,
@@ -98,7 +98,7 @@ pub struct AppHistory {
 #[schemars(title = "History of a link")]
 pub struct LinkHistory {
     /// Milliseconds since the Unix epoch.
-    pub at: Vec<u64>,
+    pub at_ms: Vec<u64>,
     /// Packets a second.
     #[schemars(with = "Vec<f64>")]
     pub packets: Vec<Option<f64>>,
@@ -178,7 +178,7 @@ impl History {
     pub fn of_network(&self) -> NetworkHistory {
         let all = || self.readings.iter();
         NetworkHistory {
-            at: all().map(|figures| figures.at).collect(),
+            at_ms: all().map(|figures| figures.at_ms).collect(),
             packets: History::series(all(), |figures| figures.packets),
             dropped: History::series(all(), |figures| figures.dropped),
             asleep: History::series(all(), |figures| figures.asleep),
@@ -194,7 +194,7 @@ impl History {
     pub fn of_app(&self, index: usize) -> AppHistory {
         let app = |figures: &Figures| figures.apps.get(index).copied().unwrap_or_default();
         AppHistory {
-            at: self.recent().map(|figures| figures.at).collect(),
+            at_ms: self.recent().map(|figures| figures.at_ms).collect(),
             received: History::series(self.recent(), |figures| app(figures).received),
             sent: History::series(self.recent(), |figures| app(figures).sent),
             dropped: History::series(self.recent(), |figures| app(figures).dropped),
@@ -206,7 +206,7 @@ impl History {
     pub fn of_link(&self, index: usize) -> LinkHistory {
         let link = |figures: &Figures| figures.links.get(index).copied().unwrap_or_default();
         LinkHistory {
-            at: self.recent().map(|figures| figures.at).collect(),
+            at_ms: self.recent().map(|figures| figures.at_ms).collect(),
             packets: History::series(self.recent(), |figures| link(figures).packets),
             bits: History::series(self.recent(), |figures| link(figures).bits),
             dropped: History::series(self.recent(), |figures| link(figures).dropped),
@@ -220,9 +220,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn figures(at: u64, apps: usize) -> Figures {
-        let app = AppFigures { received: at as f32, clocks: f32::NAN, ..AppFigures::default() };
-        Figures { at, packets: 2.0 * at as f32, apps: vec![app; apps], ..Figures::default() }
+    fn figures(at_ms: u64, apps: usize) -> Figures {
+        let app = AppFigures { received: at_ms as f32, clocks: f32::NAN, ..AppFigures::default() };
+        Figures { at_ms, packets: 2.0 * at_ms as f32, apps: vec![app; apps], ..Figures::default() }
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         (0..500).for_each(|at| history.add(figures(at, 2)));
         assert_eq!(history.len(), MAX_READINGS);
         let network = history.of_network();
-        assert_eq!((network.at[0], network.packets[299]), (200, Some(998.0)));
+        assert_eq!((network.at_ms[0], network.packets[299]), (200, Some(998.0)));
         let app = history.of_app(1);
         assert_eq!((app.received[0], app.clocks[0]), (Some(200.0), None));
         let mut large = History::default();
@@ -245,8 +245,8 @@ mod tests {
         (0..10).for_each(|at| history.add(figures(at, 2)));
         history.begin_structure();
         (10..15).for_each(|at| history.add(figures(at, 3)));
-        assert_eq!(history.of_app(2).at, [10, 11, 12, 13, 14]);
-        assert_eq!(history.of_network().at.len(), 15);
+        assert_eq!(history.of_app(2).at_ms, [10, 11, 12, 13, 14]);
+        assert_eq!(history.of_network().at_ms.len(), 15);
         assert_eq!(history.of_link(7).packets, [Some(0.0); 5]);
     }
 

@@ -76,7 +76,7 @@ impl Watched {
             pid: self.pid,
             uptime_seconds: running.map(|sample| sample.uptime().as_secs_f64()),
             packets_per_second: self.change.as_ref().map(|change| rounded(change.busiest_link().packets)),
-            dropped_per_second: self.change.as_ref().map(|change| rounded(reports::drops_per_second(change))),
+            drops_per_second: self.change.as_ref().map(|change| rounded(reports::drops_per_second(change))),
             network: counters.map(|counters| counters.source.as_str()),
             schedule: counters.map(|counters| counters.schedule.as_str()),
         }
@@ -115,7 +115,7 @@ fn structure(number: u64) -> String {
 fn counted<'n>(network: &'n Watched, sample: &'n Sample, change: Option<&Change>) -> Counted<'n> {
     let counters = &sample.counters;
     Counted {
-        at: sample.at / 1_000_000,
+        at_ms: sample.at / 1_000_000,
         version: &counters.version,
         reloads: counters.engine("reloads"),
         dropped: counters.dropped(),

@@ -50,7 +50,7 @@ const MAX_TEXT: usize = 1_000;
 #[schemars(title = "Event that the server has seen")]
 pub struct Happening {
     /// Milliseconds since the Unix epoch.
-    pub at: u64,
+    pub at_ms: u64,
     /// `running` (seen for the first time), `restarted` (another run has begun), `reloaded`, `stopped`, `continued`,
     /// `failed` (an app has panicked), `slow` (breaths exceeded `breath_limit`), `dropping` (the first drops),
     /// `crashed` or `ended`.
@@ -65,7 +65,7 @@ pub struct Happening {
 #[schemars(title = "Event that the network has kept")]
 pub struct Kept {
     /// Milliseconds since the Unix epoch.
-    pub at: u64,
+    pub at_ms: u64,
     /// Its name.
     pub what: String,
     /// `error`, `warn` or `info`.
@@ -79,7 +79,7 @@ impl Kept {
     fn of(time_ns: u64, news: &News) -> Kept {
         let json = news.to_json();
         let text = |key: &str| shortened(json[key].as_str().unwrap_or_default().to_owned());
-        Kept { at: milliseconds(time_ns), what: text("event"), level: text("level"), text: text("message") }
+        Kept { at_ms: milliseconds(time_ns), what: text("event"), level: text("level"), text: text("message") }
     }
 }
 
@@ -369,7 +369,7 @@ impl Watched {
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(Happening { at: now_milliseconds(), what, text: shortened(text) });
+        self.events.push_back(Happening { at_ms: now_milliseconds(), what, text: shortened(text) });
     }
 
     /// Takes the events that the network has kept since the reading before.
@@ -576,7 +576,7 @@ fn figures(change: &Change, costs: &[Cost]) -> Figures {
         waiting: link.waiting as f32,
     });
     Figures {
-        at: milliseconds(change.after.at),
+        at_ms: milliseconds(change.after.at),
         packets: change.busiest_link().packets as f32,
         dropped: bellows_inspect::reports::drops_per_second(change) as f32,
         asleep: change.asleep() as f32,
@@ -723,13 +723,13 @@ pub mod tests {
         let first = network.claimed;
         network.see_run(Some(7), first);
         (1..3).for_each(|second| network.take(sample(second, 5 * second), State::Running));
-        assert_eq!(network.history.of_app(0).at, [2_000]);
+        assert_eq!(network.history.of_app(0).at_ms, [2_000]);
         // A process of the same number.
         network.see_run(Some(7), Some(SystemTime::now()));
         assert_eq!(network.events.back().map(|event| event.what), Some("restarted"));
         assert!(network.sample.is_none() && network.change.is_none());
         (10..12).for_each(|second| network.take(other_sample(second, 5 * second), State::Running));
-        assert_eq!(network.history.of_app(0).at, [11_000], "nothing of the first run");
+        assert_eq!(network.history.of_app(0).at_ms, [11_000], "nothing of the first run");
         assert_eq!(network.history.len(), 2);
         let (known, events) = (network.claimed, network.events.len());
         network.see_run(Some(7), known);

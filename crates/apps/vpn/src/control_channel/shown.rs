@@ -90,8 +90,8 @@ impl From<Message> for MessageStatus {
 struct PeerStatus {
     #[serde(flatten)]
     message: MessageStatus,
-    /// When the message came.
-    heard_seconds_ago: u64,
+    /// The time since the message came.
+    last_seen_seconds: u64,
     /// The time without a further message after which it is dead.
     dead_after_seconds: u64,
 }
@@ -101,7 +101,7 @@ impl Status for ChannelStatus {
         let Seen { state, since, peer } = self.seen();
         let age = |time: u64| clock::now().saturating_sub(time) / 1_000_000_000;
         let peer = peer.map(|(message, at)| PeerStatus {
-            heard_seconds_ago: age(at),
+            last_seen_seconds: age(at),
             dead_after_seconds: self.expected.patience(&message),
             message: message.into(),
         });

@@ -171,7 +171,7 @@ fn the_status_shows_both_ends() {
     let local = json!({"heartbeat_seconds": 5, "mtu": 1500, "description": "line", "vc_id": 7});
     assert_eq!((&status["state"], &status["cause"], &status["local"]), (&json!("up"), &json!(null), &local));
     let peer = json!({"heartbeat_seconds": 9, "mtu": 1500, "description": "far", "vc_id": 7,
-        "heard_seconds_ago": 0, "dead_after_seconds": 27});
+        "last_seen_seconds": 0, "dead_after_seconds": 27});
     assert_eq!(status["peer"], peer);
     assert_eq!(status["since_seconds"], json!(0));
     rig.set_time(START + 27 * SECOND);

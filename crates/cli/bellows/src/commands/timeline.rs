@@ -158,7 +158,7 @@ fn head(report: &Report, seen: Span) -> String {
 
 fn describe_slowest(report: &Report, most: usize) -> String {
     let slow = report.slowest(most);
-    let took = |slow: &Of<'_, Slow>| nanos(slow.what.nanos);
+    let took = |slow: &Of<'_, Slow>| nanos(slow.what.duration_ns);
     let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
     let median = |worker: &RecordedWorker| match report.workers.len() {
         1 => nanos(worker.usual.busy.breath),
@@ -169,7 +169,7 @@ fn describe_slowest(report: &Report, most: usize) -> String {
         format!("\nthe slowest breaths (the median of those that move packets is {}):\n", medians.join(", "));
     for slow in &slow {
         let on = on(report, slow.worker);
-        let _ = writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start), why(&slow.what));
+        let _ = writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start_ns), why(&slow.what));
     }
     text
 }
@@ -249,7 +249,7 @@ fn blame_call(call: &ComparedCall) -> String {
         "the {} of `{}` took {} for {}",
         call.entry,
         sanitize(&call.app),
-        nanos(call.nanos),
+        nanos(call.duration_ns),
         plural(call.packets, "packet")
     );
     match (call.usual_ns, call.usual_packets) {
@@ -276,13 +276,13 @@ fn table(rows: &[SpanRow]) -> Table {
     let or_unknown = |time: Option<u64>| time.map_or_else(|| UNKNOWN.to_owned(), nanos);
     for row in rows {
         table.row([
-            to_millis(row.start),
+            to_millis(row.start_ns),
             count(row.recorded),
             format!("~{}", scaled(row.breaths as f64)),
             or_unknown(row.median_ns),
             or_unknown(row.longest_ns),
             count(row.sleeps),
-            percent(row.asleep_ns as f64 / row.nanos.max(1) as f64),
+            percent(row.asleep_ns as f64 / row.duration_ns.max(1) as f64),
             count(row.dropped),
             incidents(row),
         ]);
@@ -312,7 +312,7 @@ fn incidents(row: &SpanRow) -> String {
     });
     let panics = row.panics.iter().map(|app| format!("`{app}` panicked"));
     // One line has no room for all of them.
-    let late = row.late.iter().max_by_key(|late| late.nanos).map(|longest| match row.late.len() {
+    let late = row.late.iter().max_by_key(|late| late.duration_ns).map(|longest| match row.late.len() {
         1 => describe_late(longest),
         number => format!("{}, the longest: {}", plural(number as u64, "late breath"), describe_late(longest)),
     });
@@ -321,7 +321,7 @@ fn incidents(row: &SpanRow) -> String {
 
 /// A breath that exceeded `breath_limit`.
 fn describe_late(late: &Late) -> String {
-    let time = nanos(late.nanos);
+    let time = nanos(late.duration_ns);
     match &late.app {
         _ if late.standstill => format!("no breath for {time}, because the process stood still"),
         Some(app) => format!("a breath of {time} in `{}`", sanitize(app)),
@@ -338,10 +338,11 @@ fn describe_breath(breath: &Breath, on: &str, departures: &Departures<'_>) -> St
         Breath { caused: true, .. } => "kept because of what arrived".to_owned(),
         Breath { every, .. } => format!("1 in {every}"),
     };
-    let mut text = format!("{}  {on}breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
+    let mut text = format!("{}  {on}breath {} ({how})\n", moment(breath.span.start), nanos(breath.duration_ns));
     for call in &breath.calls {
         let (at, packets) = (moment(call.span.start), plural(call.packets.into(), "packet"));
-        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, sanitize(&call.app), nanos(call.nanos));
+        let _ =
+            writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, sanitize(&call.app), nanos(call.duration_ns));
     }
     for drops in &breath.drops {
         let (at, packets) = (moment(drops.at), plural(drops.packets.into(), "packet"));
@@ -375,7 +376,7 @@ fn describe_incident(at: Span, incident: &Incident, on: &str) -> String {
         }
         Incident::Panic { app } => format!("panic of {}", sanitize(app)),
         Incident::Late(late) => {
-            let on_processor = late.on_processor_micros.map(|micros| nanos(u64::from(micros) * 1_000));
+            let on_processor = late.on_processor_us.map(|micros| nanos(u64::from(micros) * 1_000));
             let on_processor = on_processor.map(|time| format!(", {time} of it on the processor"));
             format!("{}{}", describe_late(late), on_processor.unwrap_or_default())
         }
@@ -412,7 +413,7 @@ mod tests {
     #[test]
     fn a_slow_app_is_named_with_its_usual_time() {
         let events = recorded(20_000, |number, breath| {
-            let start = breath[2].start;
+            let start = breath[2].start_ns;
             if number % 5_000 == 70 {
                 breath[1] = call(start + 400, 50_000, "sink", 128);
                 breath[2] = event(start, 51_000, What::Breath { every: 1, slow: true, caused: false });
@@ -474,7 +475,10 @@ mod tests {
         }
         let json = view.json(2, true);
         assert_eq!(json["workers"][1], json!({"name": "disk", "median_ns": 81_000}));
-        assert_eq!((&json["slowest"][0]["worker"], &json["slowest"][0]["nanos"]), (&json!("disk"), &json!(81_000)));
+        assert_eq!(
+            (&json["slowest"][0]["worker"], &json["slowest"][0]["duration_ns"]),
+            (&json!("disk"), &json!(81_000))
+        );
         let of = |what: &str| -> Vec<&Value> {
             json["events"].as_array().unwrap().iter().filter(|event| event["what"] == json!(what)).collect()
         };

@@ -118,7 +118,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &[],
         text: &[
             "`bellows clear` prints nothing to standard output. It writes the current counters to the file `baseline` in the \
-             engine's folder, as `{\"at\": nanoseconds since the Unix epoch, \"counters\": …}`. A reader must check that \
+             engine's folder, as `{\"at_ns\": nanoseconds since the Unix epoch, \"counters\": …}`. A reader must check that \
              `pid` and the engine's counter `started` are those of the run.",
         ],
         whole: None,

@@ -139,7 +139,7 @@ pub(super) static SECTIONS: &[Section] = &[
     Section {
         heading: "`bellows show run --json`",
         commands: &["show run"],
-        text: &["The cost of each app since `since`, the start of the run or the last `bellows clear`."],
+        text: &["The cost of each app since `since_ns`, the start of the run or the last `bellows clear`."],
         whole: Some(schema_of::<ShownCosts<'static>>()),
         parts: &[schema_of::<Period>()],
         notes: &[],

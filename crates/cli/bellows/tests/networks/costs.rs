@@ -151,7 +151,7 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
     assert!(before <= packets(&costs_after, "count", "push"), "{before}, {costs_after:#}");
     assert!(packets(&costs_after, "copy", "push") > packets(&costs_after, "count", "push"), "this one has stayed");
 
-    fs::write(&file, "{\"at\": 1").unwrap();
+    fs::write(&file, "{\"at_ns\": 1").unwrap();
     let said = sandbox.bellows(&["show", "run", "--json"]).fine();
     assert!(said.stderr.contains("baseline") && said.stderr.contains("bellows clear"), "{said:?}");
     assert_eq!(said.json()["cleared"], json!(false));
@@ -223,9 +223,9 @@ fn the_timeline_shows_the_last_seconds() {
     assert!(sandbox.bellows(&["timeline", "--all"]).fine().stdout.contains("    push copy  "));
     let brief = sandbox.bellows(&["timeline", "--last", "1ms", "--json", "--all"]).fine().json();
     let number = |value: &Value| value.as_u64().unwrap();
-    let end = number(&brief["start"]) + number(&brief["nanos"]);
+    let end = number(&brief["start_ns"]) + number(&brief["duration_ns"]);
     let events = brief["events"].as_array().unwrap();
-    let ends = events.iter().map(|event| number(&event["start"]) + number(&event["duration"]));
+    let ends = events.iter().map(|event| number(&event["start_ns"]) + number(&event["duration_ns"]));
     assert!(!events.is_empty() && ends.min() >= Some(end - 1_000_000), "{brief:#}");
     for words in [["timeline", "--last", "soon"], ["timeline", "--slowest", "-1"], ["timeline", "nobody", "--all"]] {
         assert_eq!(sandbox.bellows(&words).code, Some(2), "{words:?}");

@@ -184,9 +184,9 @@ fn a_slow_app_is_named_under_every_schedule() {
         let events = late(&sandbox);
         let [event] = &events[..] else { panic!("{schedule}: {events:#?}") };
         assert_eq!((&event["app"], &event["standstill"]), (&json!("last"), &json!(false)), "{event:#}");
-        let millis = event["duration"].as_u64().unwrap() / 1_000_000;
+        let millis = event["duration_ns"].as_u64().unwrap() / 1_000_000;
         assert!((1_400..within).contains(&millis), "{schedule}: {event:#}");
-        let on_processor = event["on_processor_micros"].as_u64().unwrap() / 1_000;
+        let on_processor = event["on_processor_us"].as_u64().unwrap() / 1_000;
         assert!(on_processor <= millis && on_processor > 300, "{schedule}: {event:#}");
         for (words, wanted) in [
             // The recording forgets first.
@@ -214,7 +214,7 @@ fn sleeping_and_computing_apps_are_distinguished() {
     let mut running = sandbox.start(&[&network]);
     running.wait_for_log("in the app `last` (moving packets), of which ");
     let events = late(&sandbox);
-    let on_processor = events[0]["on_processor_micros"].as_u64().unwrap() / 1_000;
+    let on_processor = events[0]["on_processor_us"].as_u64().unwrap() / 1_000;
     assert!(on_processor < 700, "{events:#?}");
     assert_eq!(found(&running), (1, 0));
 }

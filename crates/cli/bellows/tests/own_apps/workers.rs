@@ -249,7 +249,7 @@ fn what_crossed_is_joined_even_after_a_crash() {
         let Some(departure) = departures.get(mark) else { continue };
         assert_eq!((&departure["link"], &departure["packets"]), (&arrival["link"], &arrival["packets"]));
         assert_ne!(departure["worker"], arrival["worker"]);
-        assert!(departure["start"].as_u64() <= arrival["start"].as_u64(), "{departure} {arrival}");
+        assert!(departure["start_ns"].as_u64() <= arrival["start_ns"].as_u64(), "{departure} {arrival}");
     }
     // Only the last of each link may lack their other end: what was between the workers when the process ended, and
     // what left or arrived in a breath that was under way. Both ends of a link see the same order.

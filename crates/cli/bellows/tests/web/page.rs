@@ -197,7 +197,7 @@ fn the_picture_is_fitted_when_the_page_opens() {
             browser.shape(width, height, scheme);
             let address = format!("{}&network={name}", site.url);
             browser.open(&address);
-            let is_there = "picture.svg && page.live.history.at.length > 2 && document.querySelector('#summary td')";
+            let is_there = "picture.svg && page.live.history.at_ms.length > 2 && document.querySelector('#summary td')";
             browser.wait_for(&format!("picture.apps.length == {apps} && {is_there}"));
             let shown = browser.value(FITTED);
             browser.screenshot(&target.join(format!("{name}-{scheme}-{width}.png")));
@@ -266,7 +266,7 @@ fn the_page_fits_telephones_and_large_screens() {
             browser.shape(width, height, scheme);
             browser.open(&site.url);
             browser.value("choose('rich')");
-            browser.wait_for("picture.apps.length && page.live.history.at.length > 2");
+            browser.wait_for("picture.apps.length && page.live.history.at_ms.length > 2");
             let mut look = |browser: &mut Browser, name: &str| {
                 let found = browser.value(MEASURE);
                 for fault in found.as_array().unwrap() {
@@ -469,8 +469,8 @@ fn reloads_crashes_and_ends_are_shown() {
     browser.value("view('events')");
     browser.wait_for("document.querySelector('#view-events li')?.textContent.includes('crashed')");
     // Times are the server's: a browser whose clock is wrong tells the same.
-    let alerts = "showAlerts({ ...page.live, health: 'running', at: AT, \
-                  events: [{ at: 86400000, what: 'reloaded', text: 'x' }] })";
+    let alerts = "showAlerts({ ...page.live, health: 'running', at_ms: AT, \
+                  events: [{ at_ms: 86400000, what: 'reloaded', text: 'x' }] })";
     browser.value(&alerts.replace("AT", "86401000"));
     assert!(browser.text("$('alerts').textContent").contains("reloaded"));
     browser.value(&alerts.replace("AT", "86420000"));

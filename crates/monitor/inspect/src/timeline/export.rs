@@ -265,7 +265,7 @@ mod tests {
     fn a_recording_becomes_a_file_that_viewers_open() {
         let mut events = recorded(2, |_, _| {});
         let odd = "a \"b\"\\\n\u{1b}ü";
-        let end = events[6].start;
+        let end = events[6].start_ns;
         events.extend([
             event(end + 5_000, 20_000, What::Sleep),
             call(end + 30_123, 500, odd, 3),
@@ -333,7 +333,10 @@ mod tests {
         /// Any recording gives a valid file. (A number of more than 53 bits has no nanoseconds.)
         #[test]
         fn every_recording_becomes_a_valid_file(events in any_events()) {
-            let short = |event: Event| Event { start: event.start >> 16, duration: event.duration >> 16, ..event };
+            let short = |event: Event| {
+                let (start_ns, duration_ns) = (event.start_ns >> 16, event.duration_ns >> 16);
+                Event { start_ns, duration_ns, ..event }
+            };
             let history = History::of(&events.into_iter().map(short).collect::<Vec<_>>());
             read(&trace(&[("main", &history)], "n", 1));
             read(&trace(&[("main", &history), ("other", &history)], "n", 1));

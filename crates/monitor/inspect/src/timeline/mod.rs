@@ -33,7 +33,7 @@ pub struct Span {
 impl Span {
     /// The span of an event. It is never empty, because some viewers cannot show empty spans.
     fn of(event: &Event) -> Span {
-        Span { start: event.start, end: event.start.saturating_add(event.duration.max(1)) }
+        Span { start: event.start_ns, end: event.start_ns.saturating_add(event.duration_ns.max(1)) }
     }
 
     /// Its length.
@@ -53,7 +53,7 @@ pub struct Call {
     /// Its span.
     pub span: Span,
     /// Its duration.
-    pub nanos: u64,
+    pub duration_ns: u64,
     /// The app.
     pub app: Arc<str>,
     /// `pull`, `push` or `tick`.
@@ -90,7 +90,7 @@ pub struct Breath {
     /// Its span.
     pub span: Span,
     /// Its duration.
-    pub nanos: u64,
+    pub duration_ns: u64,
     /// The recording interval at that time: one breath in this many.
     pub every: u32,
     /// Whether it was recorded because it was slow.
@@ -113,8 +113,8 @@ impl Breath {
 
     /// Time outside of its calls, in nanoseconds.
     pub fn between(&self) -> u64 {
-        let called = self.calls.iter().map(|call| call.nanos).fold(0, u64::saturating_add);
-        self.nanos.saturating_sub(called)
+        let called = self.calls.iter().map(|call| call.duration_ns).fold(0, u64::saturating_add);
+        self.duration_ns.saturating_sub(called)
     }
 
     /// Whether a packet moved in it.
@@ -147,11 +147,11 @@ pub enum Incident {
 #[schemars(title = "Late breath")]
 pub struct Late {
     /// Its duration.
-    pub nanos: u64,
+    pub duration_ns: u64,
     /// The app in which the engine was most of the time; null if in none, or if unknown.
     pub app: Option<Arc<str>>,
     /// The time that the engine's thread was on a processor, in microseconds; null if unknown.
-    pub on_processor_micros: Option<u32>,
+    pub on_processor_us: Option<u32>,
     /// Whether the process was stopped.
     pub standstill: bool,
 }
@@ -174,8 +174,8 @@ impl History {
             let span = Span::of(event);
             match &event.what {
                 What::Call { app, entry, packets } => {
-                    let (nanos, app) = (event.duration, Arc::clone(app));
-                    calls.push(Call { span, nanos, app, entry, packets: *packets });
+                    let (duration_ns, app) = (event.duration_ns, Arc::clone(app));
+                    calls.push(Call { span, duration_ns, app, entry, packets: *packets });
                 }
                 What::Drops { app, packets } => {
                     drops.push(Drops { at: span.start, app: Arc::clone(app), packets: *packets });
@@ -188,17 +188,17 @@ impl History {
                 }
                 What::Breath { every, slow, caused } => {
                     let (calls, drops) = (std::mem::take(&mut calls), std::mem::take(&mut drops));
-                    let (nanos, every, slow, caused) = (event.duration, *every, *slow, *caused);
+                    let (duration_ns, every, slow, caused) = (event.duration_ns, *every, *slow, *caused);
                     let crossed = std::mem::take(&mut crossed);
-                    history.breaths.push(Breath { span, nanos, every, slow, caused, calls, drops, crossed });
+                    history.breaths.push(Breath { span, duration_ns, every, slow, caused, calls, drops, crossed });
                 }
                 What::Sleep => history.incidents.push((span, Incident::Sleep)),
                 What::Reload { dropped } => history.incidents.push((span, Incident::Reload { dropped: *dropped })),
                 What::Panic { app } => history.incidents.push((span, Incident::Panic { app: Arc::clone(app) })),
-                What::Late { app, on_processor_micros, standstill } => {
-                    let (nanos, app) = (event.duration, app.clone());
-                    let (on_processor_micros, standstill) = (*on_processor_micros, *standstill);
-                    let late = Late { nanos, app, on_processor_micros, standstill };
+                What::Late { app, on_processor_us, standstill } => {
+                    let (duration_ns, app) = (event.duration_ns, app.clone());
+                    let (on_processor_us, standstill) = (*on_processor_us, *standstill);
+                    let late = Late { duration_ns, app, on_processor_us, standstill };
                     history.incidents.push((span, Incident::Late(late)));
                 }
             }
@@ -285,11 +285,11 @@ mod tests {
         ];
         let history = History::of(&events);
         let breath = &history.breaths[0];
-        assert_eq!((breath.span, breath.nanos, breath.between()), (Span { start: 90, end: 651 }, 500, 0));
+        assert_eq!((breath.span, breath.duration_ns, breath.between()), (Span { start: 90, end: 651 }, 500, 0));
         events.push(event(600, 10, What::Breath { every: 1, slow: false, caused: false }));
         let history = History::of(&events);
         let sink = &history.breaths[0].calls[1];
-        assert_eq!((sink.span, sink.nanos), (Span { start: 450, end: 600 }, 200), "breaths do not overlap");
+        assert_eq!((sink.span, sink.duration_ns), (Span { start: 450, end: 600 }, 200), "breaths do not overlap");
     }
 
     proptest! {

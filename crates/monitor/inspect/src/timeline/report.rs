@@ -56,9 +56,9 @@ pub struct ReportJson<'a> {
     #[serde(flatten)]
     subject: Subject,
     /// Start of the reported period: nanoseconds since the Unix epoch; null if nothing was recorded.
-    start: Option<u64>,
+    start_ns: Option<u64>,
     /// Its length; 0 if nothing was recorded.
-    nanos: u64,
+    duration_ns: u64,
     /// Median duration of the first worker's recorded breaths that moved packets; 0 without any.
     median_ns: u64,
     /// The workers.
@@ -109,7 +109,7 @@ impl Report {
         let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
         for RecordedWorker { history, events, .. } in &mut workers {
             history.forget_before(start);
-            events.retain(|event| event.start.saturating_add(event.duration) >= start);
+            events.retain(|event| event.start_ns.saturating_add(event.duration_ns) >= start);
         }
         Report { name, user, state, workers, start }
     }
@@ -130,14 +130,14 @@ impl Report {
         let breaths =
             self.workers.iter().flat_map(|worker| &worker.history.breaths).filter(|breath| breath.is_sample());
         let calls = breaths.flat_map(|breath| &breath.calls).filter(|call| &*call.app == app && call.packets > 0);
-        Histogram::of_times(calls.map(|call| call.nanos))
+        Histogram::of_times(calls.map(|call| call.duration_ns))
     }
 
     /// The slowest breaths of all workers, in descending order.
     pub fn slowest(&self, most: usize) -> Vec<Of<'_, Slow>> {
         let of = |worker: &RecordedWorker| slowest(&worker.history, &worker.usual, most);
         let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
-        all.sort_by_key(|slow| Reverse(slow.what.nanos));
+        all.sort_by_key(|slow| Reverse(slow.what.duration_ns));
         all.truncate(most);
         all
     }
@@ -158,8 +158,8 @@ impl Report {
         let medians = medians.map(|worker| WorkerMedian { name: &worker.name, median_ns: worker.usual.busy.breath });
         json!(ReportJson {
             subject: Subject { name: self.name.clone(), user: self.user.clone(), state: self.state },
-            start: span.map(|span| span.start),
-            nanos: span.map_or(0, Span::nanos),
+            start_ns: span.map(|span| span.start),
+            duration_ns: span.map_or(0, Span::nanos),
             median_ns: self.workers.first().map_or(0, |first| first.usual.busy.breath),
             workers: medians.collect(),
             spans: self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect(),
@@ -180,13 +180,16 @@ mod tests {
 
     #[test]
     fn durations_are_those_of_calls_with_packets_in_sampled_breaths() {
-        let call = |start, duration, app: &str, packets| Event {
-            start,
-            duration,
+        let call = |start_ns, duration_ns, app: &str, packets| Event {
+            start_ns,
+            duration_ns,
             what: What::Call { app: app.into(), entry: "push", packets },
         };
-        let breath =
-            |start, duration, slow| Event { start, duration, what: What::Breath { every: 256, slow, caused: false } };
+        let breath = |start_ns, duration_ns, slow| Event {
+            start_ns,
+            duration_ns,
+            what: What::Breath { every: 256, slow, caused: false },
+        };
         let events = vec![
             // The first breath may have lost calls, and does not count.
             breath(50, 10, false),

@@ -12,7 +12,7 @@ use super::{Breath, Call, History};
 /// The usual call of an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UsualCall {
-    nanos: u64,
+    duration_ns: u64,
     packets: u64,
 }
 
@@ -60,17 +60,17 @@ impl Usual {
         let mut calls: HashMap<_, (Vec<u64>, Vec<u64>)> = HashMap::new();
         for call in breaths.iter().flat_map(|breath| &breath.calls) {
             let (nanos, packets) = calls.entry(occasion(call)).or_default();
-            nanos.push(call.nanos);
+            nanos.push(call.duration_ns);
             packets.push(call.packets.into());
         }
         let pace = |is_busy: bool| {
             let breaths = || breaths.iter().filter(|breath| breath.is_busy() == is_busy);
             BreathPace {
-                breath: median(breaths().map(|breath| breath.nanos).collect()),
+                breath: median(breaths().map(|breath| breath.duration_ns).collect()),
                 between: median(breaths().map(|breath| breath.between()).collect()),
             }
         };
-        let habit = |(nanos, packets)| UsualCall { nanos: median(nanos), packets: median(packets) };
+        let habit = |(nanos, packets)| UsualCall { duration_ns: median(nanos), packets: median(packets) };
         let calls = calls.into_iter().map(|(key, samples)| (key, habit(samples))).collect();
         let mut usual = Usual { busy: pace(true), idle: pace(false), calls, time: BTreeMap::new() };
         usual.time = usual.times(&breaths);
@@ -81,7 +81,7 @@ impl Usual {
     fn times(&self, breaths: &[&Breath]) -> BTreeMap<Cause, u64> {
         let mut times = BTreeMap::new();
         for breath in breaths.iter().filter(|breath| breath.is_busy() && !self.is_exceeded_by(breath)) {
-            let calls = breath.calls.iter().map(|call| (Cause::of(call), call.nanos));
+            let calls = breath.calls.iter().map(|call| (Cause::of(call), call.duration_ns));
             for (cause, nanos) in calls.chain([(Cause::Between, breath.between())]) {
                 let time: &mut u64 = times.entry(cause).or_default();
                 *time = time.saturating_add(nanos);
@@ -102,7 +102,7 @@ impl Usual {
 
     /// Whether a breath takes much longer than the median of those that move packets.
     fn is_exceeded_by(&self, breath: &Breath) -> bool {
-        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE_RATIO)
+        breath.duration_ns > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE_RATIO)
     }
 }
 
@@ -116,7 +116,7 @@ pub struct ComparedCall {
     #[schemars(extend("enum" = ["pull", "push", "tick"]))]
     pub entry: &'static str,
     /// Its duration.
-    pub nanos: u64,
+    pub duration_ns: u64,
     /// The packets that it took or sent.
     pub packets: u64,
     /// The median duration of the app's recorded calls; null if there are no others.
@@ -131,15 +131,15 @@ impl ComparedCall {
         ComparedCall {
             app: Arc::clone(&call.app),
             entry: call.entry,
-            nanos: call.nanos,
+            duration_ns: call.duration_ns,
             packets: call.packets.into(),
-            usual_ns: habit.map(|habit| habit.nanos),
+            usual_ns: habit.map(|habit| habit.duration_ns),
             usual_packets: habit.map(|habit| habit.packets),
         }
     }
 
     fn excess(&self) -> u64 {
-        self.nanos.saturating_sub(self.usual_ns.unwrap_or(0))
+        self.duration_ns.saturating_sub(self.usual_ns.unwrap_or(0))
     }
 
     /// Whether it took long because it had more to do: more packets than usual, and no more time for each.
@@ -147,7 +147,7 @@ impl ComparedCall {
         let (Some(nanos), Some(packets)) = (self.usual_ns, self.usual_packets) else { return false };
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
         self.packets > packets.saturating_mul(NOTABLE_RATIO)
-            && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE_RATIO)
+            && product(self.duration_ns, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE_RATIO)
     }
 }
 
@@ -182,9 +182,9 @@ impl Cause {
 #[schemars(title = "Slow breath")]
 pub struct Slow {
     /// Its start: nanoseconds since the Unix epoch.
-    pub start: u64,
+    pub start_ns: u64,
     /// Its duration.
-    pub nanos: u64,
+    pub duration_ns: u64,
     /// Why it was slow; null if it took no more than twice the median.
     pub cause: Option<Cause>,
     /// The time between its calls.
@@ -198,7 +198,7 @@ pub struct Slow {
 impl Slow {
     fn of(breath: &Breath, usual: &Usual) -> Slow {
         let calls: Vec<ComparedCall> = breath.calls.iter().map(|call| ComparedCall::of(call, usual)).collect();
-        let (nanos, between_ns) = (breath.nanos, breath.between());
+        let (duration_ns, between_ns) = (breath.duration_ns, breath.between());
         let usual_between_ns = usual.pace(breath).between;
         let between = between_ns.saturating_sub(usual_between_ns);
         let worst = breath.calls.iter().zip(&calls).max_by_key(|(_, compared)| compared.excess());
@@ -207,7 +207,7 @@ impl Slow {
             Some((call, compared)) if compared.excess() > between => Some(Cause::of(call)),
             _ => Some(Cause::Between),
         };
-        Slow { start: breath.span.start, nanos, cause, between_ns, usual_between_ns, calls }
+        Slow { start_ns: breath.span.start, duration_ns, cause, between_ns, usual_between_ns, calls }
     }
 
     /// The call that made it slow, if the cause is a call.
@@ -220,7 +220,7 @@ impl Slow {
 /// The slowest breaths, in descending order.
 pub fn slowest(history: &History, usual: &Usual, most: usize) -> Vec<Slow> {
     let mut breaths: Vec<&Breath> = history.breaths.iter().collect();
-    breaths.sort_by_key(|breath| Reverse(breath.nanos));
+    breaths.sort_by_key(|breath| Reverse(breath.duration_ns));
     breaths.truncate(most);
     breaths.into_iter().map(|breath| Slow::of(breath, usual)).collect()
 }
@@ -261,7 +261,7 @@ mod tests {
 
     /// Makes a breath of [`recorded`] slow: this is its duration, and that of `sink`'s call.
     fn stretch(breath: &mut [Event], sink: u64, all: u64, packets: u32) {
-        let start = breath[2].start;
+        let start = breath[2].start_ns;
         breath[1] = call(start + 400, sink, "sink", packets);
         breath[2] = event(start, all, What::Breath { every: 1, slow: true, caused: false });
     }
@@ -280,10 +280,10 @@ mod tests {
         });
         let slow = verdicts(&events, 3);
         let cause = Cause::App { app: "sink".into(), entry: "push" };
-        assert_eq!(slow.iter().map(|slow| slow.nanos).collect::<Vec<_>>(), [51_000, 31_000, 1_000]);
+        assert_eq!(slow.iter().map(|slow| slow.duration_ns).collect::<Vec<_>>(), [51_000, 31_000, 1_000]);
         assert_eq!(slow.iter().map(|slow| slow.cause.as_ref()).collect::<Vec<_>>(), [Some(&cause), Some(&cause), None]);
         let culprit = slow[0].culprit().unwrap();
-        assert_eq!((culprit.nanos, culprit.usual_ns), (50_000, Some(500)));
+        assert_eq!((culprit.duration_ns, culprit.usual_ns), (50_000, Some(500)));
         assert!(!culprit.had_more_to_do() && slow[2].culprit().is_none());
         let history = History::of(&events);
         let suspects = suspects(&history, &Usual::of(&history));
@@ -320,7 +320,7 @@ mod tests {
     fn an_app_that_was_not_called_before_can_be_the_cause() {
         let events = recorded(9, |number, breath| {
             if number == 5 {
-                let start = breath[2].start;
+                let start = breath[2].start_ns;
                 breath.insert(2, call(start + 900, 20_000, "new", 1));
                 breath[3] = event(start, 21_000, What::Breath { every: 1, slow: true, caused: false });
             }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn idle_breaths_do_not_make_those_with_packets_look_slow() {
         let events = recorded(100, |number, breath| {
-            let start = breath[2].start;
+            let start = breath[2].start_ns;
             match number % 10 {
                 0 => {}
                 5 if number == 55 => stretch(breath, 50_000, 51_000, 128),
@@ -345,7 +345,7 @@ mod tests {
         });
         let slow = verdicts(&events, 2);
         assert_eq!(slow[0].culprit().and_then(|call| call.usual_ns), Some(500));
-        assert_eq!((slow[1].nanos, &slow[1].cause), (1_000, &None));
+        assert_eq!((slow[1].duration_ns, &slow[1].cause), (1_000, &None));
     }
 
     proptest! {
@@ -356,7 +356,7 @@ mod tests {
             let usual = Usual::of(&history);
             let slow = slowest(&history, &usual, most);
             prop_assert_eq!(slow.len(), most.min(history.breaths.len()));
-            prop_assert!(slow.is_sorted_by_key(|slow| Reverse(slow.nanos)));
+            prop_assert!(slow.is_sorted_by_key(|slow| Reverse(slow.duration_ns)));
             for slow in &slow {
                 prop_assert_eq!(slow.culprit().is_some(), matches!(slow.cause, Some(Cause::App { .. })));
                 let _ = slow.culprit().map(ComparedCall::had_more_to_do);

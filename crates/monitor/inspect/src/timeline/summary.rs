@@ -19,9 +19,9 @@ const SECONDS: [u64; 9] = [1, 2, 5, 10, 30, 60, 300, 600, 3600];
 #[schemars(title = "Span")]
 pub struct SpanRow {
     /// Its start: nanoseconds since the Unix epoch.
-    pub start: u64,
+    pub start_ns: u64,
     /// Its length.
-    pub nanos: u64,
+    pub duration_ns: u64,
     /// The number of recorded breaths.
     pub recorded: u64,
     /// The estimated number of all breaths.
@@ -57,7 +57,7 @@ pub fn rows(history: &History, span: Span) -> Vec<SpanRow> {
         .map(|number| {
             let start = number.saturating_mul(step);
             let whole = Span { start, end: start.saturating_add(step) }.within(span);
-            SpanRow { start: whole.start, nanos: whole.nanos(), ..SpanRow::default() }
+            SpanRow { start_ns: whole.start, duration_ns: whole.nanos(), ..SpanRow::default() }
         })
         .collect();
     let last = rows.len() - 1;
@@ -67,13 +67,13 @@ pub fn rows(history: &History, span: Span) -> Vec<SpanRow> {
         let at = index(breath.span.start);
         let row = &mut rows[at];
         row.recorded += 1;
-        row.longest_ns = row.longest_ns.max(Some(breath.nanos));
+        row.longest_ns = row.longest_ns.max(Some(breath.duration_ns));
         let dropped = breath.drops.iter().map(|drops| u64::from(drops.packets));
         row.dropped = dropped.fold(row.dropped, u64::saturating_add);
         if breath.is_sample() {
             row.breaths = row.breaths.saturating_add(breath.every.into());
             if breath.is_busy() {
-                durations[at].push(breath.nanos);
+                durations[at].push(breath.duration_ns);
             }
         }
     }
@@ -85,8 +85,8 @@ pub fn rows(history: &History, span: Span) -> Vec<SpanRow> {
             Incident::Sleep => {
                 rows[index(at.end)].sleeps += 1;
                 for row in &mut rows[index(at.start)..=index(at.end)] {
-                    let whole = Span { start: row.start, end: row.start + row.nanos };
-                    row.asleep_ns = row.asleep_ns.saturating_add(at.within(whole).nanos()).min(row.nanos);
+                    let whole = Span { start: row.start_ns, end: row.start_ns + row.duration_ns };
+                    row.asleep_ns = row.asleep_ns.saturating_add(at.within(whole).nanos()).min(row.duration_ns);
                 }
             }
             Incident::Reload { dropped } => rows[index(at.start)].reloads.push(*dropped),
@@ -109,7 +109,7 @@ mod tests {
         let second = 1_000_000_000;
         let mut events = recorded(20_000, |number, breath| {
             if number == 15_000 {
-                let start = breath[2].start;
+                let start = breath[2].start_ns;
                 breath.insert(2, event(start + 950, 0, What::Drops { app: "sink".into(), packets: 7 }));
                 breath[3] = event(start, 9_000, What::Breath { every: 1, slow: true, caused: false });
             }
@@ -121,7 +121,7 @@ mod tests {
         let rows = rows(&history, Span { start: second, end: 3 * second + second / 2 });
         assert_eq!(rows.len(), 3);
         assert_eq!(
-            rows.iter().map(|row| (row.start, row.nanos)).collect::<Vec<_>>(),
+            rows.iter().map(|row| (row.start_ns, row.duration_ns)).collect::<Vec<_>>(),
             [(second, second), (2 * second, second), (3 * second, second / 2)]
         );
         assert_eq!((rows[0].recorded, rows[0].breaths, rows[0].dropped), (10_000, 1_000_000, 0));
@@ -140,11 +140,11 @@ mod tests {
             if let Some(span) = history.span() {
                 let rows = rows(&history, span);
                 prop_assert!(rows.len() as u64 <= MAX_ROWS);
-                prop_assert_eq!(rows[0].start, span.start);
-                prop_assert!(rows.windows(2).all(|pair| pair[0].start + pair[0].nanos == pair[1].start));
-                prop_assert_eq!(rows.last().map(|row| row.start + row.nanos), Some(span.end));
+                prop_assert_eq!(rows[0].start_ns, span.start);
+                prop_assert!(rows.windows(2).all(|pair| pair[0].start_ns + pair[0].duration_ns == pair[1].start_ns));
+                prop_assert_eq!(rows.last().map(|row| row.start_ns + row.duration_ns), Some(span.end));
                 prop_assert_eq!(rows.iter().map(|row| row.recorded).sum::<u64>(), history.breaths.len() as u64);
-                prop_assert!(rows.iter().all(|row| row.asleep_ns <= row.nanos));
+                prop_assert!(rows.iter().all(|row| row.asleep_ns <= row.duration_ns));
             }
         }
     }

@@ -250,7 +250,7 @@ struct Summary {
     #[schemars(extend("enum" = ["running", "stopped", "crashed", "ended"]))]
     state: &'static str,
     /// Time of the reading: nanoseconds since the Unix epoch.
-    at: u64,
+    at_ns: u64,
     /// Time since the previous line, the interval of the rates.
     seconds: f64,
     /// Uptime of the network.
@@ -298,7 +298,7 @@ impl Summary {
         Summary {
             name: name.to_owned(),
             state: end.unwrap_or(state.name()),
-            at: change.after.at,
+            at_ns: change.after.at,
             seconds: change.seconds(),
             uptime_seconds: change.after.uptime().as_secs_f64(),
             failed: networks::failed(counters),

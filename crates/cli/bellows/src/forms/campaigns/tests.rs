@@ -65,7 +65,7 @@ fn a_queue_has_its_form() {
 
     let coordinator = CoordinatorStatus {
         host: "host".to_owned(),
-        process: 1,
+        pid: 1,
         folder: "it.results".to_owned(),
         has_ended: false,
         last_seen_seconds: 0.5,
@@ -73,7 +73,7 @@ fn a_queue_has_its_form() {
     let worker = WorkerStatus {
         worker: "worker".to_owned(),
         host: "host".to_owned(),
-        process: 2,
+        pid: 2,
         state: WorkerState::Running,
         is_lost: false,
         block: Some(1),

@@ -15,7 +15,7 @@ use crate::forms::{Found, differences, lacking, section};
 
 /// A breath of 1 µs every 10 µs, and one of all other events.
 fn events() -> Vec<Event> {
-    let event = |start: u64, duration: u64, what: What| Event { start, duration, what };
+    let event = |start_ns: u64, duration_ns: u64, what: What| Event { start_ns, duration_ns, what };
     let call = |entry: &'static str, packets: u32| What::Call { app: "app".into(), entry, packets };
     let breath = |slow: bool| What::Breath { every: 100, slow, caused: false };
     let passage = || Passage { link: "a.output -> b.input".into(), mark: 7, packets: 9 };
@@ -34,7 +34,7 @@ fn events() -> Vec<Event> {
         event(start + 200_000, 1_000, What::Sleep),
         event(start + 300_000, 1_000, What::Reload { dropped: 1 }),
         event(start + 400_000, 0, What::Panic { app: "app".into() }),
-        event(start + 410_000, 900, What::Late { app: None, on_processor_micros: Some(1), standstill: true }),
+        event(start + 410_000, 900, What::Late { app: None, on_processor_us: Some(1), standstill: true }),
         event(start + 420_000, 90_000, breath(true)),
     ]);
     events

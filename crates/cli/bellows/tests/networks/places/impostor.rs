@@ -147,7 +147,7 @@ fn reply(request: &Value) -> (Value, Vec<u8>) {
         }
         "trace" => {
             let hop = |what: Value| {
-                let mut hop = json!({ "event": "hop", "packet": 1, "at": u64::MAX, "app": HOSTILE, "to": HOSTILE });
+                let mut hop = json!({ "event": "hop", "packet": 1, "at_ns": u64::MAX, "app": HOSTILE, "to": HOSTILE });
                 hop.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
                 hop
             };

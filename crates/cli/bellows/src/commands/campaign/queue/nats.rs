@@ -111,7 +111,7 @@ fn text_of(status: &QueueStatus) -> String {
         let state = if it.has_ended { "ended" } else { "records results" };
         text += &format!(
             "  coordinator {} ({}): {state}, seen {:.0} s ago: {}\n",
-            it.host, it.process, it.last_seen_seconds, it.folder
+            it.host, it.pid, it.last_seen_seconds, it.folder
         );
     }
     for worker in &status.workers {
@@ -122,7 +122,7 @@ fn text_of(status: &QueueStatus) -> String {
 
 /// A worker: `  lab1 (4711): block 3, run 3.7 for 12 s, 40 runs of 4 blocks so far, seen 2 s ago`.
 fn worker_line(worker: &WorkerStatus) -> String {
-    let WorkerStatus { host, process, runs, blocks, last_seen_seconds, .. } = worker;
+    let WorkerStatus { host, pid, runs, blocks, last_seen_seconds, .. } = worker;
     let state = match (worker.state, worker.block, worker.run) {
         (WorkerState::Ended, ..) => "ended".to_owned(),
         (_, Some(block), Some(run)) => format!("block {block}, run {run} for {:.0} s", worker.run_seconds),
@@ -132,6 +132,6 @@ fn worker_line(worker: &WorkerStatus) -> String {
     let lost = if worker.is_lost { ", lost" } else { "" };
     let runs = count(*runs);
     format!(
-        "  {host} ({process}): {state}, {runs} runs of {blocks} blocks so far, seen {last_seen_seconds:.0} s ago{lost}\n"
+        "  {host} ({pid}): {state}, {runs} runs of {blocks} blocks so far, seen {last_seen_seconds:.0} s ago{lost}\n"
     )
 }
