@@ -33,7 +33,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `usage`, `cli` | the command line, and the errors for invalid ones |
-//! | `forms` | the keys of the JSON that commands print, with their types and meanings |
+//! | `json_reference` | the keys of the JSON that commands print, with their types and meanings |
 //! | `commands` | one thin file for each subcommand |
 //! | `complete` | shell completion: networks, apps, links, parts |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
@@ -57,10 +57,10 @@ mod commands;
 mod complete;
 mod control;
 mod filters;
-#[doc(hidden)]
-pub mod forms;
 mod history;
 mod journal;
+#[doc(hidden)]
+pub mod json_reference;
 mod logging;
 #[cfg(feature = "measure")]
 mod measuring;
@@ -174,7 +174,7 @@ impl Command {
         }
         // A write beyond `ulimit -f` becomes an error like a full disk. The default would end the process.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-        let program = Program { definition, registry: Arc::new(self.registry), reference: forms::markdown };
+        let program = Program { definition, registry: Arc::new(self.registry), reference: json_reference::markdown };
         let code = match cli.command.execute(&program) {
             Ok(code) => code,
             Err(failure) => {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::support::{Sandbox, Signal, forms, root, signal};
-use bellows::forms::Found;
+use crate::support::{Sandbox, Signal, json_reference, root, signal};
+use bellows::json_reference::Found;
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let before = recorded();
     let stdout = String::from_utf8(output.stdout).unwrap();
-    forms::compare(&["campaign", "run", "--json"], &stdout, &mut Found::new());
+    json_reference::compare(&["campaign", "run", "--json"], &stdout, &mut Found::new());
     assert!(before < 800 && lines(&stdout).len() == before);
     let quick = sandbox.bellows(&["campaign", "run", &file, "--repeats", "4", "--json"]).fine();
     assert_eq!(lines(&quick.stdout).len(), 8_usize.saturating_sub(before), "{quick:#?}");

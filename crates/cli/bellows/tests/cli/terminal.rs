@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{ENDLESS, IDLE, Said, Sandbox, forms};
-use bellows::forms::Found;
+use crate::support::{ENDLESS, IDLE, Said, Sandbox, json_reference};
+use bellows::json_reference::Found;
 use bellows_testkit::programs::has_program;
 use bellows_testkit::pty::Pty;
 use bellows_testkit::wait::PATIENCE;
@@ -450,7 +450,7 @@ fn top_prints_tables_or_a_line_of_json_at_each_interval() {
     let mut json = json.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(json.stdout.take().unwrap()).lines();
     let read = |line: &str| -> Value {
-        forms::compare(&["top", "--json"], line, &mut Found::new());
+        json_reference::compare(&["top", "--json"], line, &mut Found::new());
         serde_json::from_str(line).unwrap()
     };
     for _ in 0..3 {

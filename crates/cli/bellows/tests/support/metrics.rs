@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use bellows::forms::Found;
+use bellows::json_reference::Found;
 use bellows_testkit::wait::Watchdog;
 use serde_json::Value;
 
-use crate::support::{Sandbox, Signal, forms, signal};
+use crate::support::{Sandbox, Signal, json_reference, signal};
 
 /// `bellows metrics --listen` on a free port.
 pub struct Server {
@@ -41,7 +41,12 @@ impl Server {
     pub fn get(&self, path: &str, fields: &str) -> Answer {
         let answer = get(&self.place, path, fields);
         if answer.head.lines().any(|line| line == "content-type: application/json") {
-            forms::compare_answer(&format!("GET {path}"), answer.status, answer.body.as_bytes(), &mut Found::new());
+            json_reference::compare_answer(
+                &format!("GET {path}"),
+                answer.status,
+                answer.body.as_bytes(),
+                &mut Found::new(),
+            );
         }
         answer
     }

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod examples;
-pub mod forms;
 pub mod guest;
+pub mod json_reference;
 pub mod metrics;
 pub mod site;
 pub mod strace;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use bellows::forms::Found;
+use bellows::json_reference::Found;
 use bellows_testkit::wait::{Watchdog, output};
 use bellows_testkit::{eventually, scratch};
 pub use rustix::process::Signal;
@@ -76,7 +76,7 @@ impl Said {
         if let Ok(report) = serde_json::from_str::<Value>(&self.stdout)
             && report.get("imbalances").is_some()
         {
-            forms::compare(&["run", "--json"], &self.stdout, &mut Found::new());
+            json_reference::compare(&["run", "--json"], &self.stdout, &mut Found::new());
             assert_books(&report);
         }
         self
@@ -185,7 +185,7 @@ impl Sandbox {
     /// The same. Notes the keys of the JSON.
     pub fn bellows_noting(&self, words: &[&str], found: &mut Found) -> Said {
         let said: Said = output(&mut self.command(words)).unwrap().into();
-        forms::compare(words, &said.stdout, found);
+        json_reference::compare(words, &said.stdout, found);
         said
     }
 

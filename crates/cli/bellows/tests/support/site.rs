@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use bellows::forms::Found;
+use bellows::json_reference::Found;
 use bellows_testkit::wait::Watchdog;
 use serde_json::Value;
 
-use crate::support::{Sandbox, Signal, forms, signal};
+use crate::support::{Sandbox, Signal, json_reference, signal};
 
 /// A server. It ends when it is dropped.
 pub struct Site {
@@ -89,7 +89,7 @@ impl Site {
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         let answer = Answer { status, head, body: answer[split + 4..].to_vec() };
         if answer.header("content-type") == Some("application/json") {
-            forms::compare_answer(&format!("{method} {path}"), status, &answer.body, &mut Found::new());
+            json_reference::compare_answer(&format!("{method} {path}"), status, &answer.body, &mut Found::new());
         }
         answer
     }

@@ -1,6 +1,6 @@
 //! Campaigns.
 
-use bellows::forms::{Chapter, Found};
+use bellows::json_reference::{Chapter, Found};
 use bellows_testkit::programs;
 
 use crate::json::assert_met;

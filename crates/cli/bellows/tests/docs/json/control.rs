@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellows::forms::{Chapter, Form, Found, Kind, differences};
+use bellows::json_reference::{Chapter, Form, Found, Kind, differences};
 use bellows_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ fn of(word: &str, forms: &[(&str, &'static str)]) -> &'static str {
 /// Fails the test if a value differs from its form. Notes its keys.
 fn compare(title: &str, value: &Value, found: &mut Found) {
     let differences = differences(Kind::Object(form(title)), value, found);
-    assert!(differences.is_empty(), "{title}, in crates/cli/bellows/src/forms: {differences:#?} in {value:#}");
+    assert!(differences.is_empty(), "{title}, in crates/cli/bellows/src/json_reference: {differences:#?} in {value:#}");
 }
 
 /// A connection to the control socket.

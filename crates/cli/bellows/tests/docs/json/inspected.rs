@@ -1,6 +1,6 @@
 //! What an engine does from moment to moment, packets, filters and apps.
 
-use bellows::forms::{Chapter, Found};
+use bellows::json_reference::{Chapter, Found};
 use bellows_testkit::eventually;
 
 use crate::json::assert_met;

@@ -1,6 +1,6 @@
 //! Benchmarks.
 
-use bellows::forms::{Chapter, Found, FoundCases, case_differences, unmet_cases};
+use bellows::json_reference::{Chapter, Found, FoundCases, case_differences, unmet_cases};
 use bellows_lab::benchmarks;
 
 use crate::json::assert_met;

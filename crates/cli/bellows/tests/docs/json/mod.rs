@@ -11,7 +11,7 @@ mod routed;
 mod states;
 mod web;
 
-use bellows::forms::{Chapter, Form, Found};
+use bellows::json_reference::{Chapter, Form, Found};
 
 /// Fails the test if a key of a chapter was not found, unless other tests compare its form as a whole, or it is rare.
 /// Keys that are included from other chapters are met in their tests.

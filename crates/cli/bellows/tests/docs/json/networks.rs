@@ -1,6 +1,6 @@
 //! Networks: what they are and do, and are told.
 
-use bellows::forms::{Chapter, Found};
+use bellows::json_reference::{Chapter, Found};
 use bellows_testkit::eventually;
 
 use crate::json::assert_met;

@@ -1,6 +1,6 @@
 //! Routes, neighbours, associations and addresses.
 
-use bellows::forms::{Chapter, Found};
+use bellows::json_reference::{Chapter, Found};
 use bellows_testkit::eventually;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! The states of apps and shared objects.
 
-use bellows::forms::{Chapter, Found};
+use bellows::json_reference::{Chapter, Found};
 use bellows_testkit::eventually;
 use bellows_testkit::netns::{self, CableEnd, Lab, connect};
 use bellows_testkit::skips::is_skipped;

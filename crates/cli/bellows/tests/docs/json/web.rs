@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use bellows::forms::{Chapter, Found};
+use bellows::json_reference::{Chapter, Found};
 use bellows_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::json::assert_met;
 use crate::support::metrics::Server;
 use crate::support::site::{Answer, Site};
-use crate::support::{Sandbox, forms};
+use crate::support::{Sandbox, json_reference};
 
 /// Two workers, packets that are dropped, and a status of an app and of a shared object.
 const NETWORK: &str = r#"
@@ -45,7 +45,7 @@ fn what_the_page_is_answered() {
     let site = Site::start(&sandbox, &["--allow-changes"]);
     let mut found = Found::new();
     let mut note = |request: &str, answer: Answer| -> Value {
-        forms::compare_answer(request, answer.status, &answer.body, &mut found);
+        json_reference::compare_answer(request, answer.status, &answer.body, &mut found);
         serde_json::from_slice(&answer.body).unwrap()
     };
     note("GET /api/live", site.get("/api/live?network=nothing"));
@@ -72,7 +72,7 @@ fn what_the_page_is_answered() {
     }
     let server = Server::start(&sandbox, &[]);
     let health = server.get("/health", "");
-    forms::compare_answer("GET /health", health.status, health.body.as_bytes(), &mut found);
+    json_reference::compare_answer("GET /health", health.status, health.body.as_bytes(), &mut found);
     drop(running);
     assert_met(Chapter::Web, &found, &[], &[]);
 }

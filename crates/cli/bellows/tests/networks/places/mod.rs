@@ -14,8 +14,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use crate::support::{ENDLESS, Said, Sandbox, forms};
-use bellows::forms::Found;
+use crate::support::{ENDLESS, Said, Sandbox, json_reference};
+use bellows::json_reference::Found;
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ impl Machine {
     fn bellows(&self, user: &User, words: &[&str]) -> Said {
         let mut command = self.command(user);
         let said: Said = command.arg(self.sandbox.path("bellows")).args(words).output().unwrap().into();
-        forms::compare(words, &said.stdout, &mut Found::new());
+        json_reference::compare(words, &said.stdout, &mut Found::new());
         said
     }
 
@@ -403,7 +403,7 @@ fn truncated_counters_of_another_user_do_no_harm() {
     let mut lines = BufReader::new(top.0.stdout.take().unwrap()).lines();
     let mut read_line = || {
         let line = lines.next().unwrap_or_else(|| panic!("top has ended: {:?}", top.0.wait())).unwrap();
-        forms::compare(&["top", "--json"], &line, &mut Found::new());
+        json_reference::compare(&["top", "--json"], &line, &mut Found::new());
     };
     read_line();
     for size in ["4096", "7", "0"] {

@@ -6,14 +6,14 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bellows::forms::Found;
+use bellows::json_reference::Found;
 use bellows_events::{ALL, EventInfo};
 use bellows_sys::clock;
 use bellows_testkit::eventually;
 use bellows_testkit::wait::Watchdog;
 use serde_json::{Value, json};
 
-use crate::support::{ENDLESS, Sandbox, Signal, forms};
+use crate::support::{ENDLESS, Sandbox, Signal, json_reference};
 
 /// Whether an event is one that a busy machine causes.
 fn is_of_machine(event: &Value) -> bool {
@@ -124,7 +124,7 @@ impl Following {
     fn next(&mut self) -> Value {
         loop {
             let line = self.lines.next().unwrap().unwrap();
-            forms::compare(&["events", "--json"], &line, &mut Found::new());
+            json_reference::compare(&["events", "--json"], &line, &mut Found::new());
             let event = serde_json::from_str(&line).unwrap();
             if !is_of_machine(&event) {
                 return event;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bellows_campaign::{Failure, FailureKind, Hash, Machine, PairConclusion, Row, RunId, Score, Undisturbed, Version};
 use serde_json::{from_value, json};
 
-use crate::forms::lacking;
+use crate::json_reference::lacking;
 
 fn hash() -> Hash {
     from_value(json!("0".repeat(64))).unwrap()

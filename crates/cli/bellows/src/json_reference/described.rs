@@ -604,7 +604,7 @@ mod tests {
 
     #[test]
     fn the_titles_of_schemas_are_different_and_words() {
-        let _ = crate::forms::all_forms();
+        let _ = crate::json_reference::all_forms();
         let schemas = schemas();
         let all = schemas.generator.definitions().values().chain(schemas.requests.definitions().values());
         let titles: Vec<&str> = all.filter_map(title).collect();

@@ -166,7 +166,7 @@ mod tests {
     use bellows_router::vrf::requests::{Changed, LineError};
     use serde_json::json;
 
-    use crate::forms::lacking;
+    use crate::json_reference::lacking;
 
     #[test]
     fn changes_with_a_wrong_line_have_their_forms() {

@@ -65,7 +65,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::forms::{Found, differences};
+    use crate::json_reference::{Found, differences};
 
     #[test]
     fn every_status_is_found_by_the_name_of_its_type() {

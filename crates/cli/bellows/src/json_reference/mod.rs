@@ -1,4 +1,4 @@
-//! The forms of the JSON that commands print: each key with its type and its meaning.
+//! The reference of the JSON that commands print: each key with its type and its meaning.
 //!
 //! Tests compare the tables with what the program prints: a key without a row, a row whose key is never printed, a value of
 //! another type and a word that the row does not explain are errors. Whether a value may really be null, or a key absent,

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bellows::forms::{Chapter, Found, FoundCases, Section, case_differences, differences, section};
+use bellows::json_reference::{Chapter, Found, FoundCases, Section, case_differences, differences, section};
 use serde_json::Value;
 
 /// The command line, which knows other names of commands.
@@ -36,7 +36,10 @@ pub fn compare(words: &[&str], stdout: &str, found: &mut Found) {
         if Chapter::Measured.sections().iter().any(|measured| measured.heading == heading) {
             differences.extend(case_differences(&value, &mut FoundCases::new()));
         }
-        assert!(differences.is_empty(), "{heading}, in crates/cli/bellows/src/forms: {differences:#?} in {value:#}");
+        assert!(
+            differences.is_empty(),
+            "{heading}, in crates/cli/bellows/src/json_reference: {differences:#?} in {value:#}"
+        );
     }
 }
 
@@ -66,5 +69,8 @@ pub fn compare_answer(request: &str, status: u16, body: &[u8], found: &mut Found
     let value: Value =
         serde_json::from_slice(body).unwrap_or_else(|error| panic!("{error} in the answer to {request}"));
     let differences = differences(kind, &value, found);
-    assert!(differences.is_empty(), "{request}, in crates/cli/bellows/src/forms: {differences:#?} in {value:#}");
+    assert!(
+        differences.is_empty(),
+        "{request}, in crates/cli/bellows/src/json_reference: {differences:#?} in {value:#}"
+    );
 }

@@ -11,7 +11,7 @@ use bellows_observe::timeline::{Event, Passage, Track, What};
 use serde_json::json;
 
 use super::*;
-use crate::forms::{Found, differences, lacking, section};
+use crate::json_reference::{Found, differences, lacking, section};
 
 /// A breath of 1 µs every 10 µs, and one of all other events.
 fn events() -> Vec<Event> {
