@@ -9,11 +9,9 @@
 mod exchange;
 mod log_limit;
 mod signal;
-mod socket_file;
 mod thread;
 
 pub use exchange::{Bell, Borrowed, Borrower, Held, Lender, Recalled, Stopper, exchange, shared_exchange};
 pub use log_limit::{LogLimit, with_suppressed};
 pub use signal::Signal;
-pub use socket_file::SocketFile;
 pub use thread::{ControlThread, panic_message};

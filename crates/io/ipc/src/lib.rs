@@ -8,9 +8,11 @@
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`notify`] | raising events of other processes without ever waiting for them |
 //! | [`socket`] | Unix sockets that pass descriptors, never blocking |
+//! | [`socket_file`] | files of Unix sockets: created, exchanged for abandoned ones, and removed |
 
 pub mod confine;
 pub mod mapping;
 pub mod memfd;
 pub mod notify;
 pub mod socket;
+pub mod socket_file;

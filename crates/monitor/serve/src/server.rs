@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bellows_handover::SocketFile;
 use bellows_ipc::socket;
+use bellows_ipc::socket_file::SocketFile;
 use bellows_sys::access::FileAccess;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellows_handover::SocketFile;
 use bellows_ipc::socket;
+use bellows_ipc::socket_file::SocketFile;
 use bellows_sys::way_out;
 use rustix::io::Errno;
 

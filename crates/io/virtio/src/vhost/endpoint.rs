@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use bellows_handover::{Signal, SocketFile};
+use bellows_handover::Signal;
 use bellows_ipc::socket;
+use bellows_ipc::socket_file::SocketFile;
 use bellows_sys::access::FileAccess;
 use bellows_sys::wake::sleep_until_readable;
 

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use bellows_ipc::socket;
 use bellows_sys::way_out;
 use rustix::io::Errno;
 use tracing::error;
+
+use crate::socket;
 
 /// The file of a socket that this process opened. Dropping it removes the file.
 #[derive(Debug)]
