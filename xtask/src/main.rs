@@ -10,7 +10,6 @@ mod commands;
 mod deny;
 mod docs;
 mod fast;
-mod format;
 mod fresh;
 mod fuzz;
 mod guest_kernel;
@@ -54,7 +53,6 @@ const TASKS: &[Task] = &[
         summary: "before a release: long tests, memory check, packages, all fuzz targets",
         run: soak::run,
     },
-    Task { name: "fmt", summary: "formats the code, also files that `cargo fmt` does not find", run: format::run },
     Task { name: "docs", summary: "writes the parts of pages that come from the code", run: docs::run },
     Task { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
@@ -107,7 +105,6 @@ Options:
   fresh --book [--keep] [--suite NAME] [DIR]
                                       install the Debian package on a clean system, and do what docs/first-steps.md
                                       says (as root)
-  fmt                                 format the code, including the files that a macro lists
   docs                                write the lists of commands, keys, metrics, events, crates and apps into their
                                       pages
   fuzz --list                         list the fuzz targets

@@ -7,7 +7,7 @@ use crate::programs::{self, Program};
 use crate::report::StepsReport;
 use crate::tools;
 use crate::workspace::cargo;
-use crate::{TaskError, book, deny, fast, format, guest_kernel, memcheck, package, races, rust_version};
+use crate::{TaskError, book, deny, fast, guest_kernel, memcheck, package, races, rust_version};
 
 /// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -81,7 +81,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     } else if options.memcheck {
         memcheck::run(&mut report, options.filter.as_deref())?;
     } else if options.fast {
-        report.run("formatting", &mut format::command(true));
+        check_format(&mut report);
         fast_tests(&mut report, options.filter.as_deref())?;
     } else {
         if options.filter.is_none() {
@@ -153,8 +153,12 @@ pub fn without_lines(arguments: &[&str]) -> Command {
     command
 }
 
+fn check_format(report: &mut StepsReport) {
+    report.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
+}
+
 fn lint(report: &mut StepsReport) {
-    report.run("formatting", &mut format::command(true));
+    check_format(report);
     report.run(
         "lints",
         &mut cargo(&["clippy", "--workspace", "--features", NATS, "--all-targets", "--", "-D", "warnings"]),

@@ -76,7 +76,7 @@ const OTHERS: [(&str, &str); 47] = [
     ("io/virtio/src/vhost/status.rs", "kinds of errors"),
     ("net/vrf/src/forgotten.rs", "neighbours that commands forget"),
     ("net/vrf/src/origin.rs", "routes"),
-    ("net/vrf/src/vrf.rs", "next hops of routes, and one for each neighbour that is known"),
+    ("net/vrf/src/vrf/mod.rs", "next hops of routes, and one for each neighbour that is known"),
 ];
 
 /// Folders of which the same holds for all files.

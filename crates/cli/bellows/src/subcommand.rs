@@ -71,14 +71,12 @@ pub trait Listed {
     const ALL: &'static [SubcommandEntry];
 }
 
-/// Declares the modules of subcommands and the enum of the command line, from one list.
+/// Declares the enum of the command line, from the list of subcommands.
 ///
-/// `Name(module)` is the subcommand `name` in the file `module.rs`, whose type `Arguments` is [`clap::Args`] and
+/// `Name(module)` is the subcommand `name` in the module beside the list, whose type `Arguments` is [`clap::Args`] and
 /// [`Execute`]. The help lists them in this order. A variant may have a condition, such as a feature.
 macro_rules! subcommands {
     ($(#[$attribute:meta])* $visibility:vis enum $name:ident { $($(#[$condition:meta])* $variant:ident($module:ident),)* }) => {
-        $($(#[$condition])* $visibility mod $module;)*
-
         $(#[$attribute])*
         #[derive(Debug, clap::Subcommand)]
         $visibility enum $name {

@@ -1,8 +1,8 @@
 //! The trait of a benchmark, its common options, and how it is run.
 //!
 //! To add a benchmark, add a file in `benchmarks/` with a type `Arguments` that implements [`clap::Args`] and
-//! [`Benchmark`], and a line in the list of `benchmarks/mod.rs`. Its command, help, completions, manual page, JSON,
-//! workers and the tests of all benchmarks follow from these.
+//! [`Benchmark`], and to `benchmarks/mod.rs` its `mod` line and a line of the list. Its command, help, completions,
+//! manual page, JSON, workers and the tests of all benchmarks follow from these.
 
 use bellows_config::Registry;
 use bellows_engine::Schedule;
@@ -235,9 +235,9 @@ pub(crate) fn packets(text: &str) -> Result<u64, String> {
     if (1.0..=1e12).contains(&number) { Ok(number as u64) } else { Err(HOW.to_owned()) }
 }
 
-/// Declares the modules of benchmarks and their command line from one list.
+/// Declares the command line of the benchmarks from their list.
 ///
-/// `Name(module)` is the benchmark `name` in the file `module.rs`, whose type `Arguments` is a [`Benchmark`].
+/// `Name(module)` is the benchmark `name` in the module beside the list, whose type `Arguments` is a [`Benchmark`].
 /// Benchmarks after `apart` have their own commands; the others are subcommands of `bench`. The help lists them in this order.
 macro_rules! benchmarks {
     (
@@ -245,9 +245,6 @@ macro_rules! benchmarks {
         $visibility:vis enum $name:ident { $($variant:ident($module:ident),)* }
         apart { $($apart_variant:ident($apart:ident),)* }
     ) => {
-        $($visibility mod $module;)*
-        $($visibility mod $apart;)*
-
         $(#[$attribute])*
         #[derive(Debug, clap::Subcommand)]
         $visibility enum $name {

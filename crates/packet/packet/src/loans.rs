@@ -1,4 +1,6 @@
 //! Buffers in which the kernel receives frames, and from which it sends packets, without a copy.
+//!
+//! Apart from the pool's [`Lent`], because it makes packets of buffers and ends packets, which the pool does not know.
 
 use std::mem;
 

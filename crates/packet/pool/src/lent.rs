@@ -1,5 +1,7 @@
 //! Buffers that are lent outside the process: to the kernel, which receives into them and sends from them.
 //!
+//! Apart from `Loans` of `bellows-packet`, because it counts and frees buffers, and this crate knows no packets.
+//!
 //! A lent buffer is neither free nor a packet's. A free buffer that is lent and comes back with a frame counts as taken
 //! at that moment, because that is when a packet is made; a packet's buffer that is lent counts as freed, because that
 //! is when the packet ends. So the counts of [`buffer_use`](crate::buffer_use) are those of packets.

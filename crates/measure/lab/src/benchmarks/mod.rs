@@ -1,5 +1,26 @@
 //! The benchmarks, one file or folder each, with options, measurement and report.
 
+pub mod appbench;
+pub mod apps;
+pub mod blit;
+pub mod breathsim;
+pub mod crossing;
+pub mod engine;
+pub mod esp;
+pub mod fib;
+pub mod filter;
+pub mod floods;
+pub mod history;
+pub mod l2vpn;
+pub mod neighbours;
+pub mod notify;
+pub mod prefetch;
+pub mod reload;
+pub mod router;
+pub mod scrape;
+pub mod vring;
+pub mod workers;
+
 use bellows_config::Registry;
 use clap::Args;
 

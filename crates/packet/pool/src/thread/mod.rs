@@ -23,6 +23,8 @@ use crate::accounts::AccountNumber;
 use crate::magazine::{BufferUse, Held, Magazine, Member, Tally};
 use crate::pool::{self, Pool};
 
+pub use shares::{return_free_buffers, return_free_buffers_to_sleep, share_free_buffers};
+
 /// Number of packets that this thread has made and freed. Always exact, for a few loads: the difference before and
 /// after some work is exactly the number of packets that the work made and freed.
 #[inline(always)]
@@ -474,33 +476,6 @@ fn free_large(data: usize) {
 /// little is out of order, and some tens of microseconds if much is.
 pub fn sort_free_buffers() {
     with_cache(Cache::sort);
-}
-
-/// Gives all free buffers of this thread back, for other threads: when it will need none for long.
-pub fn return_free_buffers() {
-    if !CACHE.get().is_null() {
-        with_cache(Cache::withdraw);
-    }
-}
-
-/// Gives all free buffers of this thread back before it sleeps. If it found none, those that others have left for it
-/// wait until it is awake.
-pub fn return_free_buffers_to_sleep() {
-    if !CACHE.get().is_null() {
-        with_cache(Cache::give_all);
-    }
-}
-
-/// Gives all free buffers of this thread back if any thread has found none in the pool since the last time: each thread
-/// that found none gets a part of them for itself. Meant for threads that share the pool, now and then: a thread alone
-/// needs no call.
-#[inline]
-pub fn share_free_buffers() {
-    with_cache(|cache| {
-        if cache.shortages != cache.pool.shortages.count() {
-            cache.share();
-        }
-    });
 }
 
 /// Frees the ordinary buffers of many packets. `gather` writes the initial data address of each packet, or returns

@@ -1,10 +1,37 @@
-//! Shortage: a thread shares its free buffers with those that found none.
+//! Shortage: a thread shares its free buffers with those that found none, and gives them back when it needs none.
 
 use std::mem;
 use std::sync::Arc;
 
-use super::Cache;
+use super::{CACHE, Cache, with_cache};
 use crate::magazine::{Held, Magazine, Member};
+
+/// Gives all free buffers of this thread back if any thread has found none in the pool since the last time: each thread
+/// that found none gets a part of them for itself. Meant for threads that share the pool, now and then: a thread alone
+/// needs no call.
+#[inline]
+pub fn share_free_buffers() {
+    with_cache(|cache| {
+        if cache.shortages != cache.pool.shortages.count() {
+            cache.share();
+        }
+    });
+}
+
+/// Gives all free buffers of this thread back, for other threads: when it will need none for long.
+pub fn return_free_buffers() {
+    if !CACHE.get().is_null() {
+        with_cache(Cache::withdraw);
+    }
+}
+
+/// Gives all free buffers of this thread back before it sleeps. If it found none, those that others have left for it
+/// wait until it is awake.
+pub fn return_free_buffers_to_sleep() {
+    if !CACHE.get().is_null() {
+        with_cache(Cache::give_all);
+    }
+}
 
 impl Cache {
     /// Shares all free buffers with the threads that have asked for some, and gives the rest to the depots.
@@ -76,7 +103,7 @@ impl Cache {
     }
 
     /// Gives all free buffers to the depots, and asks for none any more.
-    pub(super) fn withdraw(&mut self) {
+    fn withdraw(&mut self) {
         self.is_short = false;
         // SAFETY: as in share().
         let unfetched = self.member.mailbox.close().map(|number| unsafe { Held::from_number(number) });

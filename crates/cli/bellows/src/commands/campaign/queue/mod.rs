@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-#[cfg_attr(feature = "nats", path = "queue/nats.rs")]
-#[cfg_attr(not(feature = "nats"), path = "queue/without.rs")]
+#[cfg_attr(feature = "nats", path = "nats.rs")]
+#[cfg_attr(not(feature = "nats"), path = "without.rs")]
 mod server;
 
 pub use server::{check, coordinate, purge, status, work};

@@ -1,7 +1,17 @@
 //! `bellows campaign`.
 
+pub mod compare;
+pub mod import;
 mod observer;
+pub mod power;
+pub mod purge;
 mod queue;
+pub mod register;
+pub mod report;
+pub mod run;
+pub mod status;
+pub mod test;
+pub mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

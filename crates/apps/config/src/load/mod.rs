@@ -1,48 +1,45 @@
 //! From the description to the network: replaces compound apps by their parts, creates the apps, checks the links, and
 //! reports all errors.
 
+mod checks;
 mod expand;
 mod expand_type;
 mod links;
 mod part_file;
 mod ports;
+mod reports;
 mod wiring;
+mod workers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::{fs, mem};
 
-use bellows_engine::{AppInfo, AppSpec, LinkEnd, MAIN, Network, ObjectSpec, Side, WiredApp, WorkerSpec};
+use bellows_engine::{AppInfo, AppSpec, MAIN, Network, ObjectSpec, Side, WiredApp, WorkerSpec};
 use bellows_observe::RuntimeDir;
-use bellows_packet::pool::MIN_PACKETS;
 use bellows_sys::capability::Set;
-use bellows_sys::private_file;
-use bellows_sys::{cpu, numa};
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
 use crate::compound::{CompoundEntry, PartType};
-use crate::configure::{Context, Part, SettingError, SystemAccess};
+use crate::configure::{Context, SystemAccess};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
-use crate::entry::{AppTableError, Entry, ObjectEntry};
+use crate::entry::{Entry, ObjectEntry};
 use crate::manual::engine_manual;
 use crate::meant::is_sure;
 use crate::objects::{Change, Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
-use crate::schema::{Checker, SchemaShape, with_article};
+use crate::schema::SchemaShape;
 use crate::secrets::hidden;
-use crate::source::{Description, FileReader, NamedTable, Overrides, unknown_worker};
+use crate::source::{Description, FileReader, NamedTable, Overrides};
 use crate::texts::Texts;
-use crate::value::{self, Key, Node, Place, Table, Value};
-use crate::worker::{WorkerConfig, worker_schema};
-use crate::written;
-use crate::wrong_file::{TextMistake, WrongFile};
+use crate::value::{Key, Node, Place, Table, Value};
 
+use checks::{Owner, Wrong};
 use expand::Scope;
 use part_file::PartFile;
 
@@ -51,12 +48,6 @@ const MAX_APPS: usize = 10_000;
 
 /// The maximum number of links in a network.
 const MAX_LINKS: usize = 20_000;
-
-/// The maximum number of warnings about one app or object.
-const MAX_WARNINGS: usize = 10;
-
-/// How often a table is read again without the key that was wrong. No app type has more keys than this.
-const MAX_ROUNDS: usize = 100;
 
 /// A network that can run.
 pub struct Loaded {
@@ -334,47 +325,6 @@ struct Pending<'r> {
     lacks: Wrong,
 }
 
-/// What was wrong in a table and was removed, or is missing.
-#[derive(Clone, Default)]
-struct Wrong {
-    /// Keys; an empty name stands for the whole table.
-    keys: Vec<String>,
-    /// The steps to parts of the values of other keys.
-    parts: Vec<Vec<String>>,
-}
-
-impl Wrong {
-    fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.parts.is_empty()
-    }
-
-    /// What may be missing in a table that a compound app has made of such a one.
-    fn whole(&self) -> Wrong {
-        let keys = if self.is_empty() { Vec::new() } else { vec![String::new()] };
-        Wrong { keys, parts: Vec::new() }
-    }
-
-    /// Adds what was removed from the table of which this one was made.
-    fn add(&mut self, other: Wrong) {
-        self.keys.extend(other.keys);
-        self.parts.extend(other.parts);
-    }
-
-    /// Whether a key is wrong, or a part of its value.
-    fn concerns(&self, key: &str) -> bool {
-        self.keys.iter().any(|wrong| wrong == key) || self.parts.iter().any(|part| part[0] == key)
-    }
-}
-
-/// The owner of a table.
-#[derive(Clone, Copy)]
-struct Owner<'o> {
-    /// In messages: ``app type `sink` ``.
-    called: &'o str,
-    /// Keys of others that a misspelling may mean.
-    others: &'o [&'o str],
-}
-
 impl<'r> Builder<'r> {
     fn new(
         diagnostics: Diagnostics,
@@ -429,51 +379,6 @@ impl<'r> Builder<'r> {
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
         let has_processor = self.has_processor(config.cpu, &table);
         (self.has_node(config.numa, config.cpu, &table) && has_processor).then_some(config)
-    }
-
-    /// Reports a pool that is too small for the workers: it must have the minimum of one worker for each.
-    fn check_pool(&mut self, packets: usize, place: Option<Place>, workers: usize) {
-        let least = MIN_PACKETS * workers;
-        if packets >= least || workers == 1 {
-            return;
-        }
-        let wrong = format!("a pool of {packets} packets is too small for {workers} workers");
-        let wrong = Diagnostic::error(wrong)
-            .help(format!("set `pool` in [engine] to {least} or more: {MIN_PACKETS} for each worker"));
-        self.diagnostics.push(match place {
-            Some(place) => wrong.at(place, "too small"),
-            None => wrong,
-        });
-    }
-
-    /// Reads the tables of the workers; those with errors have no result.
-    fn workers(&mut self, tables: Vec<(Key, Table)>) -> Vec<(Key, Option<WorkerSpec>)> {
-        let schema = worker_schema();
-        let mut workers = Vec::new();
-        for (key, mut table) in tables {
-            if key.name == MAIN {
-                let wrong = Diagnostic::error(format!("the worker {} needs no table", quoted(MAIN)));
-                let wrong = wrong.at(key.place, "the engine's own thread");
-                self.diagnostics.push(wrong.help("set its processor with `cpu` in [engine], or choose another name"));
-                continue;
-            }
-            if !LinkEnd::is_name(&key.name) {
-                let wrong = Diagnostic::error(format!("{} is not a valid worker name", quoted(&key.name)));
-                let help = "use letters, digits, `-`, `_` and `.`";
-                self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
-                workers.push((key, None));
-                continue;
-            }
-            let owner = Owner { called: "`[workers.NAME]`", others: &[] };
-            let read = |table: &Table| WorkerConfig::deserialize(table).map(drop);
-            let is_clean = self.check(&schema, &mut table, key.place, owner, read).is_empty();
-            let config = is_clean.then(|| WorkerConfig::deserialize(&table).ok()).flatten();
-            let config = config.filter(|config| self.has_processor(config.cpu, &table));
-            let config = config.filter(|config| self.has_node(config.numa, config.cpu, &table));
-            let spec = config.map(|config| WorkerSpec { name: key.name.clone(), cpu: config.cpu, numa: config.numa });
-            workers.push((key, spec));
-        }
-        workers
     }
 
     /// Creates the shared objects of the network.
@@ -565,120 +470,6 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Whether the process may use the processor that a table names.
-    fn has_processor(&mut self, cpu: Option<usize>, table: &Table) -> bool {
-        let (Some(cpu), Some(node)) = (cpu, table.get("cpu")) else { return true };
-        let allowed = cpu::allowed();
-        if allowed.contains(&cpu) {
-            return true;
-        }
-        let wrong = Diagnostic::error(format!("there is no processor {cpu} for this process"));
-        let wrong = wrong.at(node.place, "no such processor");
-        self.diagnostics.push(wrong.help(format!("it may use {}", cpu::ranges(&allowed))));
-        false
-    }
-
-    /// Whether the process may use the memory node that a table names, and it has processors. Warns if the processor is on another one.
-    fn has_node(&mut self, numa: Option<usize>, cpu: Option<usize>, table: &Table) -> bool {
-        let (Some(number), Some(node)) = (numa, table.get("numa")) else { return true };
-        let nodes: Vec<usize> = numa::nodes().iter().map(|node| node.number).collect();
-        if !nodes.contains(&number) {
-            let wrong = Diagnostic::error(format!("there is no memory node {number} for this process"));
-            let help = match &*nodes {
-                [] => "the kernel has no memory nodes: leave `numa` out".to_owned(),
-                nodes => format!("it may use {}; nodes without processors do not count", cpu::ranges(nodes)),
-            };
-            self.diagnostics.push(wrong.at(node.place, "no such node").help(help));
-            return false;
-        }
-        if let Some(cpu) = cpu
-            && let Some(other) = numa::node_of(cpu)
-            && other != number
-        {
-            let far = Diagnostic::warning(format!("processor {cpu} is on memory node {other}, not on node {number}"));
-            let help = format!("write `numa = {other}`, or leave it out: then the node is that of the processor");
-            self.diagnostics.push(far.at(node.place, "far from the processor").help(help));
-        }
-        true
-    }
-
-    /// Reports workers that apps name and that have no table, and workers without apps.
-    fn check_workers(&mut self, workers: &[(Key, Option<WorkerSpec>)]) {
-        let names = || workers.iter().map(|(key, _)| key.name.as_str());
-        for (name, place) in std::mem::take(&mut self.named_workers) {
-            if name != MAIN && !names().any(|known| known == name) && !self.is_partial {
-                self.diagnostics.push(unknown_worker(&name, place, names()));
-            }
-        }
-        for (key, _) in workers {
-            if !self.made.iter().any(|app| app.worker == key.name) && !self.is_partial {
-                let idle = Diagnostic::warning(format!("no app runs on the worker {}", quoted(&key.name)));
-                let help = format!("write `worker = \"{}\"` in the table of an app, or remove the worker", key.name);
-                self.diagnostics.push(idle.at(key.place, "nothing to do").help(help));
-            }
-        }
-    }
-
-    /// Reports all errors in a table and removes what is wrong.
-    fn check(
-        &mut self,
-        schema: &serde_json::Value,
-        table: &mut Table,
-        place: Place,
-        owner: Owner<'_>,
-        read: impl Fn(&Table) -> Result<(), value::Error>,
-    ) -> Wrong {
-        let given: Vec<String> = table.0.iter().map(|(key, _)| key.name.clone()).collect();
-        let shape = SchemaShape::new(schema);
-        let Owner { called, others } = owner;
-        let mut checker = Checker::new(called, others);
-        checker.table(shape, table, place, "");
-        let Checker { found, removed, .. } = checker;
-        let mut keys: Vec<String> = given.into_iter().filter(|name| table.get(name).is_none()).collect();
-        keys.extend(shape.required().filter(|name| table.get(name).is_none()).map(str::to_owned));
-        let parts: Vec<Vec<String>> = removed.into_iter().filter(|path| path.len() > 1).collect();
-        if keys.is_empty() && parts.is_empty() && !found.is_empty() {
-            keys.push(String::new());
-        }
-        let mut wrong = Wrong { keys, parts };
-        found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
-        // serde finds the errors that the schema cannot express, one at a time.
-        for _ in 0..MAX_ROUNDS {
-            let Err(error) = read(table) else { return wrong };
-            let (message, help) = error.message.split_once("; ").unwrap_or((&error.message, ""));
-            match error.key.as_ref().and_then(|key| table.remove(key)) {
-                // It cannot do without the part that was removed above.
-                Some((key, _)) if wrong.concerns(&key.name) => wrong.keys.push(key.name),
-                Some((key, node)) => {
-                    let words =
-                        shape.properties().find(|(name, _)| *name == key.name).map(|(_, shape)| shape.in_words());
-                    let words = words.map(|words| with_article(&words));
-                    let name = quoted(&key.name);
-                    let is_any = message.starts_with("data did not match any variant");
-                    let (message, kind) = match words {
-                        Some(words) if is_any => (format!("{name} must be {words}"), String::new()),
-                        Some(words) => (format!("{name}: {}", reworded(message)), format!("{name} is {words}")),
-                        None => (format!("{name}: {}", reworded(message)), String::new()),
-                    };
-                    let unreadable = Diagnostic::error(message);
-                    let help = if help.is_empty() { &kind } else { help };
-                    self.diagnostics.push(unreadable.at(error.place.unwrap_or(node.place), "").help(help));
-                    wrong.keys.push(key.name);
-                }
-                // A key that is missing now may have been removed above.
-                None => {
-                    if wrong.is_empty() {
-                        let unreadable = Diagnostic::error(format!("{called}: {message}"));
-                        self.diagnostics.push(unreadable.at(place, "").help(help));
-                        wrong.keys.push(String::new());
-                    }
-                    return wrong;
-                }
-            }
-        }
-        wrong
-    }
-
     /// Creates the apps.
     fn create_apps(&mut self) {
         for pending in mem::take(&mut self.pending) {
@@ -736,187 +527,12 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Warns of secrets in a table that others than the owner of its file can read. A table can have values from several
-    /// files, and from settings, which every user sees in the list of processes.
-    fn warn_of_open_secrets(&mut self, secrets: BTreeSet<(&str, Vec<String>)>, app: &str, table: &Table) {
-        let mut places: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
-        for (key, steps) in secrets {
-            let Some(place) = self.part(table, key, &Part { steps, range: None }) else { continue };
-            // A variable's value is not in the text.
-            if !self.diagnostics.text(place).contains("${") {
-                places.entry(place.source).or_default().push(place);
-            }
-        }
-        for (source, places) in places {
-            let keys = match &places[..] {
-                [_] => "a key is".to_owned(),
-                several => format!("{} keys are", several.len()),
-            };
-            let own_file = "put it into a file of its own, and name that as `key_file`";
-            let (where_it_is, help) = if self.diagnostics.is_setting(source) {
-                ("on the command line, which every user can read".to_owned(), own_file.to_owned())
-            } else {
-                let Some(file) = self.diagnostics.file_of(source) else { continue };
-                let Some(metadata) = fs::metadata(file).ok().filter(private_file::is_open) else { continue };
-                let mode = metadata.mode() & 0o777;
-                let help = format!("close it with `chmod 600 {}`, or {own_file}", file.display());
-                (format!("in a file that is open to others than its owner (mode {mode:04o})"), help)
-            };
-            let open = Diagnostic::warning(format!("{}: {keys} {where_it_is}", quoted(app)));
-            self.diagnostics.push(open.at(places[0], "the key").help(help));
-        }
-    }
-
-    /// Has an app or object check its values, and reports its errors one by one. Each time the wrong part of the value is
-    /// removed: a key, an entry or an item. `wrong` has been removed already; errors that follow from what is absent are
-    /// not reported.
-    fn configure<T>(
-        &mut self,
-        key: &Key,
-        table: &mut Table,
-        wrong: &mut Wrong,
-        make: impl Fn(&Table) -> Result<T, AppTableError>,
-    ) -> Option<T> {
-        let Wrong { keys: wrong, parts: removed } = wrong;
-        for _ in 0..MAX_ROUNDS {
-            let mistake = match make(table) {
-                Ok(made) => return (wrong.is_empty() && removed.is_empty()).then_some(made),
-                Err(AppTableError::Refused(mistake)) => mistake,
-                // The object's errors have been reported.
-                Err(AppTableError::Follows) => return None,
-                Err(AppTableError::Unreadable(error)) => {
-                    // The entry cannot do without the key that was removed last.
-                    if let Some([path @ .., _]) = removed.last().map(Vec::as_slice).filter(|path| path.len() > 1) {
-                        let path = path.to_vec();
-                        table.remove_at(&path);
-                        removed.push(path);
-                        continue;
-                    }
-                    if wrong.is_empty() {
-                        let unreadable = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
-                        self.diagnostics.push(unreadable.at(error.place.unwrap_or(key.place), ""));
-                    }
-                    return None;
-                }
-            };
-            let path = path_of(&mistake);
-            let top = path.first().cloned().unwrap_or_default();
-            let is_gone = |gone: &String| match gone.as_str() {
-                "" => top.is_empty() || mistake.is_absence,
-                gone => gone == top || mentions(&mistake, gone),
-            };
-            if !wrong.iter().any(is_gone) && !removed.iter().any(|gone| follows(&mistake, &path, gone)) {
-                self.refused(mistake, &key.name, table, key.place);
-            }
-            match table.remove_at(&path) {
-                0 => return None,
-                1 => wrong.push(top),
-                length => removed.push(path[..length].to_vec()),
-            }
-        }
-        None
-    }
-
     /// Takes the common keys out of a table, except those that the app type defines itself. `None` if they are wrong.
     fn common(&mut self, schema: &serde_json::Value, table: &mut Table, place: Place) -> Option<Common> {
         let mut taken = common_of(schema, table);
         let owner = Owner { called: "an app", others: &[] };
         let wrong = self.check(&common_keys(), &mut taken, place, owner, |table| Common::deserialize(table).map(drop));
         if wrong.is_empty() { Common::deserialize(&taken).ok() } else { None }
-    }
-
-    /// The place of a key's value, or of the innermost existing table on its path.
-    fn place(&self, table: &Table, key: &str) -> Option<Place> {
-        let mut place = None;
-        let mut level = Some(table);
-        for name in key.split('.') {
-            let Some(node) = level.and_then(|level| level.get(name)) else { break };
-            place = Some(node.place);
-            level = if let Value::Table(inner) = &node.value { Some(inner) } else { None };
-        }
-        place
-    }
-
-    /// The place of a part of a key's value, as closely as the text tells it.
-    fn part(&self, table: &Table, key: &str, part: &Part) -> Option<Place> {
-        let value = table.get(key)?;
-        let mut node = value;
-        for step in &part.steps {
-            let inner = match &node.value {
-                Value::Table(entries) => entries.get(step),
-                Value::List(items) => step.parse().ok().and_then(|index: usize| items.get(index)),
-                _ => None,
-            };
-            let Some(inner) = inner else { return Some(node.place) };
-            node = inner;
-        }
-        let place = node.place;
-        let (Some(range), Value::Text(text)) = (&part.range, &node.value) else { return Some(place) };
-        let range = range.start as usize..range.end as usize;
-        let within = written::place_within(self.diagnostics.text(place), text, &range);
-        Some(within.map_or(place, |range| Place {
-            start: place.start + range.start,
-            end: place.start + range.end,
-            ..place
-        }))
-    }
-
-    /// Reports what an app or object has warned of while it was made.
-    fn warnings(&mut self, context: &Context, key: &Key, table: &Table) {
-        let mut warnings = context.warnings();
-        let more = warnings.len().saturating_sub(MAX_WARNINGS);
-        warnings.truncate(MAX_WARNINGS);
-        for warning in warnings {
-            self.reported(Diagnostic::warning, warning, &key.name, table, key.place);
-        }
-        if more > 0 {
-            let message = format!("{}: {more} more warnings", quoted(&key.name));
-            self.diagnostics.push(Diagnostic::warning(message).at(key.place, ""));
-        }
-    }
-
-    /// Reports an error that the app's own check found.
-    fn refused(&mut self, mistake: SettingError, app: &str, table: &Table, header: Place) {
-        self.reported(Diagnostic::error, mistake, app, table, header);
-    }
-
-    fn reported(
-        &mut self,
-        severity: fn(String) -> Diagnostic,
-        mistake: SettingError,
-        app: &str,
-        table: &Table,
-        header: Place,
-    ) {
-        let place = mistake.key.and_then(|key| self.part(table, key, &mistake.part).or_else(|| self.place(table, key)));
-        let wrong = severity(format!("{}: {}", quoted(app), mistake.message));
-        let label = match (place, mistake.key) {
-            (None, Some(key)) => format!("`{key}` is not given here"),
-            _ => String::new(),
-        };
-        // Parts of a compound app may read the same value.
-        if !self.reported.insert((place.unwrap_or(header), mistake.message.clone())) {
-            return;
-        }
-        if let Some(file) = mistake.file {
-            return self.reported_file(severity, *file, app, place.unwrap_or(header));
-        }
-        self.diagnostics.push(wrong.at(place.unwrap_or(header), label).help(mistake.help));
-    }
-
-    /// Reports mistakes in a text file that a key names.
-    fn reported_file(&mut self, severity: fn(String) -> Diagnostic, file: WrongFile, app: &str, named_at: Place) {
-        let WrongFile { name, text, mistakes, more } = file;
-        let source = self.diagnostics.add_source(name.clone(), text);
-        let used = format!("{} reads it", quoted(app));
-        for TextMistake { range, message, help } in mistakes {
-            let place = Place { source, start: range.start, end: range.end };
-            self.diagnostics.push(severity(message).at(place, "").at(named_at, &used).help(help));
-        }
-        if more > 0 {
-            let message = format!("{} has {more} more", quoted(&name));
-            self.diagnostics.push(severity(message).at(named_at, used));
-        }
     }
 
     /// Takes the key `app` out of a table and looks up the type.
@@ -979,59 +595,4 @@ enum TableKind<'r> {
     /// The type is misspelled, which has been reported.
     Misspelled(&'r Entry),
     Unknown,
-}
-
-/// Whether an error mentions a key.
-fn mentions(mistake: &SettingError, key: &str) -> bool {
-    let reference = format!("`{key}");
-    let speaks = |text: &str| {
-        text.match_indices(&reference).any(|(at, found)| {
-            let next = text[at + found.len()..].chars().next();
-            next.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '-'))
-        })
-    };
-    !key.is_empty() && (speaks(&mistake.message) || speaks(&mistake.help))
-}
-
-/// The steps to a wrong value: its key, the entries and items in there.
-fn path_of(mistake: &SettingError) -> Vec<String> {
-    let key = mistake.key.into_iter().flat_map(|key| key.split('.'));
-    key.map(str::to_owned).chain(mistake.part.steps.iter().cloned()).collect()
-}
-
-/// Whether a mistake at a path may follow from the absence of what was removed at another one.
-fn follows(mistake: &SettingError, path: &[String], removed: &[String]) -> bool {
-    let [top, .., last] = removed else { return false };
-    let is_item = last.parse::<usize>().is_ok();
-    match path {
-        // What is absent may be what was removed.
-        [other, ..] if other != top && mistake.is_absence => true,
-        // Of the table as a whole, or of the whole value that something was removed from.
-        [] => true,
-        _ if path.len() < removed.len() && removed.starts_with(path) => true,
-        // What was removed has a name, which others use, or those beside it.
-        _ if !is_item && (removed.len() == 2 || path.starts_with(&removed[..removed.len() - 1])) => {
-            mentions(mistake, last) || path[0] != *top && mentions(mistake, top)
-        }
-        _ => path[0] != *top && mentions(mistake, top),
-    }
-}
-
-/// Rewords a serde error to match the other messages.
-fn reworded(message: &str) -> String {
-    let found = ["invalid type: ", "invalid value: "].into_iter().find_map(|prefix| message.strip_prefix(prefix));
-    let Some((found, expected)) = found.and_then(|rest| rest.split_once(", expected ")) else {
-        return message.to_owned();
-    };
-    let found = found.strip_prefix("string ").map_or(found.to_owned(), |text| format!("the text {text}"));
-    let expected = match expected {
-        "u8" => "an integer 0 to 255",
-        "u16" => "an integer 0 to 65,535",
-        "u32" | "u64" | "usize" => "an integer 0 or more",
-        "i8" | "i16" | "i32" | "i64" | "isize" => "an integer",
-        "f32" | "f64" => "a number",
-        "a string" => "text",
-        other => other,
-    };
-    format!("found {found}, expected {expected}")
 }
