@@ -3,7 +3,8 @@
 
 use crate::TaskError;
 use crate::commands::succeed;
-use crate::test::{TESTS, without_lines};
+use crate::test::TESTS;
+use crate::workspace::cargo;
 
 /// The program with the test, and the test.
 const TEST: [&str; 4] = ["--test", "docs", "--", "what_is_generated"];
@@ -13,5 +14,5 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         return Err(TaskError::usage(format!("docs: unexpected argument '{word}'; it writes all parts")));
     }
     // As the tests are built, so that nothing is built twice.
-    succeed(without_lines(&TESTS).args(TEST).arg("--nocapture").env("BELLOWS_WRITE_DOCS", "1"))
+    succeed(cargo(&TESTS).args(TEST).arg("--nocapture").env("BELLOWS_WRITE_DOCS", "1"))
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::report::StepsReport;
 use crate::tools::Tool;
-use crate::workspace::{cargo, host_triple, target_dir};
+use crate::workspace::{WITH_LINES, cargo, host_triple, target_dir};
 use crate::{TaskError, races};
 
 /// Property tests run fewer cases here: a checker slows them down by 2 to 50 times.
@@ -77,7 +77,8 @@ fn address_sanitizer(triple: &str) -> Command {
         .env("RUSTDOCFLAGS", "-Zsanitizer=address")
         .env("ASAN_OPTIONS", "detect_leaks=0")
         // A separate target folder: builds with other flags and toolchains must not replace the ordinary build.
-        .env("CARGO_TARGET_DIR", target_dir().join("memcheck"));
+        .env("CARGO_TARGET_DIR", target_dir().join("memcheck"))
+        .envs([WITH_LINES]);
     command
 }
 
@@ -86,7 +87,7 @@ fn valgrind(triple: &str) -> Command {
     let runner = format!("CARGO_TARGET_{}_RUNNER", triple.to_uppercase().replace('-', "_"));
     // A thread continues after SIGBUS with its registers, so valgrind has to know all of them at each access.
     let registers = "--vex-iropt-register-updates=allregs-at-mem-access";
-    command.env(runner, format!("valgrind --quiet --error-exitcode=99 --leak-check=no {registers}"));
+    command.envs([WITH_LINES]).env(runner, format!("valgrind --quiet --error-exitcode=99 --leak-check=no {registers}"));
     command
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::TaskError;
 use crate::report::StepsReport;
-use crate::workspace::{host_triple, target_dir};
+use crate::workspace::{WITH_LINES, host_triple, target_dir};
 
 /// The tests with several threads of one engine, each with its package, and the module if it is not the whole program:
 /// whole `bellows run` processes, then engines.
@@ -69,6 +69,7 @@ fn thread_sanitizer(triple: &str) -> Command {
         .env("CARGO_TARGET_DIR", target_dir().join("races"))
         .env("TSAN_OPTIONS", format!("log_path={}/report:exitcode=66", reports().display()))
         .env("PROPTEST_CASES", PROPTEST_CASES)
+        .envs([WITH_LINES])
         .stdin(Stdio::null());
     command
 }

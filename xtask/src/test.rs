@@ -94,7 +94,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
         tests(&mut report, options.filter.as_deref());
         if options.filter.is_none() {
-            report.run("interleavings", with_models(&mut without_lines(&["test"])));
+            report.run("interleavings", with_models(&mut cargo(&["test"])));
             if !options.quick {
                 package::step(&mut report);
                 book::step(&mut report);
@@ -108,7 +108,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 /// documentation.
 fn tests(report: &mut StepsReport, filter: Option<&str>) {
     let Some(mut programs) = built(report, &[]) else { return };
-    let mut examples = without_lines(&TESTS);
+    let mut examples = cargo(&TESTS);
     examples.args(["--doc", "--no-fail-fast"]);
     // First, because it takes long and keeps the processors busy while the other lane waits.
     programs.insert(0, Program::of_cargo("examples", "--doc", examples));
@@ -128,7 +128,7 @@ fn fast_tests(report: &mut StepsReport, filter: Option<&str>) -> Result<(), Task
 
 /// Builds tests, and returns their programs; `None` if it fails.
 fn built(report: &mut StepsReport, targets: &[String]) -> Option<Vec<Program>> {
-    let messages = report.read("test build", without_lines(&TESTS).args(targets).args(programs::BUILD_ONLY))?;
+    let messages = report.read("test build", cargo(&TESTS).args(targets).args(programs::BUILD_ONLY))?;
     match programs::read(&messages) {
         Ok(programs) => Some(programs),
         Err(why) => {
@@ -143,18 +143,6 @@ fn run_programs(report: &mut StepsReport, mut programs: Vec<Program>, filter: Op
         program.command.args(filter);
     }
     report.run_programs("tests", programs);
-}
-
-/// A command of Cargo's that builds without source lines: they take a third of the time. A panic names its line in any
-/// case, and `cargo test` alone builds with them.
-pub fn without_lines(arguments: &[&str]) -> Command {
-    let mut command = cargo(arguments);
-    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-    command
-}
-
-fn check_format(report: &mut StepsReport) {
-    report.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
 }
 
 fn lint(report: &mut StepsReport) {

@@ -27,6 +27,9 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The environment of a build whose reports name the lines of the code, which take a third of the build time.
+pub const WITH_LINES: (&str, &str) = ("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+
 /// The target triple of this machine, such as `x86_64-unknown-linux-gnu`, as rustc names it.
 pub fn host_triple() -> Result<String, TaskError> {
     let output = Command::new("rustc")

@@ -403,7 +403,7 @@ mod tests {
     fn the_readme_has_two_commands() {
         let readme = fs::read_to_string(Path::new("..").join(README)).expect("the README is there");
         let commands = commands(&readme).ok().expect("it has two commands");
-        assert_eq!(commands, ["cargo run --release -- run examples/quickstart.toml", "cargo xtask test"]);
+        assert_eq!(commands, ["cargo run --no-default-features -- run examples/quickstart.toml", "cargo xtask test"]);
     }
 
     #[test]
