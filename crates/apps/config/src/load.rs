@@ -23,24 +23,24 @@ use bellows_sys::private_file;
 use bellows_sys::{cpu, numa};
 use serde::Deserialize;
 
-use crate::common::{Common, common_keys};
+use crate::app_keys::{Common, common_keys};
 use crate::compound::{CompoundEntry, PartType};
 use crate::configure::{Context, Part, SettingError, SystemAccess};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::entry::{AppTableError, Entry, ObjectEntry};
 use crate::manual::engine_manual;
-use crate::meant::is_sure;
 use crate::objects::{Change, Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, SchemaShape, with_article};
 use crate::secrets::hidden;
 use crate::source::{Description, FileReader, NamedTable, Overrides, unknown_worker};
+use crate::spanned::{self, Key, Node, Place, Table, Value};
+use crate::suggest::is_sure;
+use crate::text_span;
 use crate::texts::Texts;
-use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
-use crate::written;
 use crate::wrong_file::{TextMistake, WrongFile};
 
 use expand::Scope;
@@ -626,7 +626,7 @@ impl<'r> Builder<'r> {
         table: &mut Table,
         place: Place,
         owner: Owner<'_>,
-        read: impl Fn(&Table) -> Result<(), value::Error>,
+        read: impl Fn(&Table) -> Result<(), spanned::Error>,
     ) -> Wrong {
         let given: Vec<String> = table.0.iter().map(|(key, _)| key.name.clone()).collect();
         let shape = SchemaShape::new(schema);
@@ -853,7 +853,7 @@ impl<'r> Builder<'r> {
         let place = node.place;
         let (Some(range), Value::Text(text)) = (&part.range, &node.value) else { return Some(place) };
         let range = range.start as usize..range.end as usize;
-        let within = written::place_within(self.diagnostics.text(place), text, &range);
+        let within = text_span::place_within(self.diagnostics.text(place), text, &range);
         Some(within.map_or(place, |range| Place {
             start: place.start + range.start,
             end: place.start + range.end,
