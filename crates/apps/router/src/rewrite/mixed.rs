@@ -8,7 +8,7 @@ use bellows_packet::{FramesMut, Packet};
 use bellows_vrf::adjacency::{AdjacencyState, Lines, Seen};
 use bellows_vrf::{IcmpError, Reason, Tag};
 
-use super::Ways;
+use super::RewriteTargets;
 use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 
 /// What is known of the packets of a batch.
@@ -47,13 +47,13 @@ pub(super) fn rewrite_mixed<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &mut Places,
-    ways: Ways<'_>,
+    targets: RewriteTargets<'_>,
 ) {
     mark_others::<F>(frames.packets(), known);
     let [usual, others] = places.separate(known.numbers);
     let [usual_places, other_places] = &places.0;
-    divert::<F>(frames, known, &other_places[..others], ways);
-    write_usual::<F>(frames, known, &usual_places[..usual], ways.adjacencies.lines());
+    divert::<F>(frames, known, &other_places[..others], targets);
+    write_usual::<F>(frames, known, &usual_places[..usual], targets.adjacencies.lines());
 }
 
 /// Numbers packets that are not usual as such. Hot.
@@ -96,7 +96,7 @@ fn divert<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &[u8],
-    ways: Ways<'_>,
+    targets: RewriteTargets<'_>,
 ) {
     let time_exceeded = const { IcmpError::of(Reason::TimeExceeded).number() };
     for place in places.iter().map(|&place| usize::from(place)) {
@@ -110,17 +110,17 @@ fn divert<F: Family>(
         let mtu = usize::from(shape.mtu());
         // Time comes before length (RFC 1812, section 5.3.1).
         let (output, number) = if shape.is_complete() && F::has_run_out(headers) {
-            (ways.error, time_exceeded)
+            (targets.error, time_exceeded)
         } else if length > ETHERNET + mtu {
             // Padding behind the packet does not count.
             let is_too_big = F::length(headers).min(length - ETHERNET) > mtu;
             if !(shape.is_used() && F::has_hops(hops) && is_too_big && !F::may_fragment(headers, false)) {
                 continue;
             }
-            (ways.error, IcmpError { reason: Reason::TooBig, value: shape.mtu() }.number())
-        } else if shape.is_unresolved() && F::has_hops(hops) && ways.resolve != UNUSUAL {
+            (targets.error, IcmpError { reason: Reason::TooBig, value: shape.mtu() }.number())
+        } else if shape.is_unresolved() && F::has_hops(hops) && targets.resolve != UNUSUAL {
             F::set_hops(headers, F::aged(hops));
-            (ways.resolve, tag.number())
+            (targets.resolve, tag.number())
         } else {
             continue;
         };

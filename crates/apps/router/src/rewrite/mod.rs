@@ -176,8 +176,8 @@ impl<F: Family> Rewrite<F> {
         let numbers = lanes.numbers(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
         let [to_error, to_resolve] = [error, resolve].map(|output| output.unwrap_or(UNUSUAL));
-        let ways = Ways { adjacencies, outputs, error: to_error, resolve: to_resolve };
-        rewrite(Simd::chosen(), batch, packets, io.prefetch(), ways, numbers);
+        let targets = RewriteTargets { adjacencies, outputs, error: to_error, resolve: to_resolve };
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), targets, numbers);
         let ends = Exits { error, resolve, resolve6, fragment };
         self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
@@ -218,7 +218,7 @@ impl<F: Family> RewriteBatch<F> {
 
 /// Where packets go.
 #[derive(Clone, Copy)]
-pub(crate) struct Ways<'a> {
+pub(crate) struct RewriteTargets<'a> {
     pub(crate) adjacencies: &'a Adjacencies,
     /// The output of each interface, by its number.
     pub(crate) outputs: &'a [u16],
@@ -228,7 +228,7 @@ pub(crate) struct Ways<'a> {
     pub(crate) resolve: u16,
 }
 
-impl Ways<'_> {
+impl RewriteTargets<'_> {
     /// The output of an interface. That of one which does not exist is not in the list. Hot.
     #[inline(always)]
     fn output(&self, interface: u16) -> u16 {
@@ -243,17 +243,17 @@ pub(crate) fn rewrite<F: Family>(
     batch: &mut RewriteBatch<F>,
     packets: Contents<'_>,
     ahead: usize,
-    ways: Ways<'_>,
+    targets: RewriteTargets<'_>,
     numbers: &mut [u16],
 ) {
-    simd.run(RewriteLoop { batch, packets, ahead, ways, numbers });
+    simd.run(RewriteLoop { batch, packets, ahead, targets, numbers });
 }
 
 struct RewriteLoop<'a, F: Family> {
     batch: &'a mut RewriteBatch<F>,
     packets: Contents<'a>,
     ahead: usize,
-    ways: Ways<'a>,
+    targets: RewriteTargets<'a>,
     numbers: &'a mut [u16],
 }
 
@@ -262,12 +262,12 @@ impl<F: Family> Loop for RewriteLoop<'_, F> {
 
     #[inline(always)]
     fn run(self) {
-        let RewriteLoop { batch, mut packets, ahead, ways, numbers } = self;
+        let RewriteLoop { batch, mut packets, ahead, targets, numbers } = self;
         for (mut packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
             // One by one, a few are quicker.
-            let is_done = packets.packets().len() > FEW && batch.rewrite(&mut packets, ahead, ways, numbers);
+            let is_done = packets.packets().len() > FEW && batch.rewrite(&mut packets, ahead, targets, numbers);
             if !is_done {
-                rewrite_each::<F>(&mut packets, ways, numbers);
+                rewrite_each::<F>(&mut packets, targets, numbers);
             }
         }
     }
@@ -276,36 +276,42 @@ impl<F: Family> Loop for RewriteLoop<'_, F> {
 impl<F: Family> RewriteBatch<F> {
     /// Rewrites packets, unless one is shorter than its headers: then none has changed, and the result is false. Hot.
     #[inline(always)]
-    fn rewrite(&mut self, packets: &mut Contents<'_>, ahead: usize, ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+    fn rewrite(
+        &mut self,
+        packets: &mut Contents<'_>,
+        ahead: usize,
+        targets: RewriteTargets<'_>,
+        numbers: &mut [u16],
+    ) -> bool {
         let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
         let count = numbers.len();
         read_hops::<F>(&frames.frames(), ahead, &mut self.hops[..count]);
-        if !self.rewrite_usual(&mut frames, handles, ahead, ways, numbers) {
+        if !self.rewrite_all_usual(&mut frames, handles, ahead, targets, numbers) {
             let RewriteBatch { hops, heads, places, .. } = self;
             let (hops, heads) = (&hops[..count], &mut heads[..count]);
-            let (lines, first_tag) = (ways.adjacencies.lines(), first_tag(&frames));
+            let (lines, first_tag) = (targets.adjacencies.lines(), first_tag(&frames));
             if Tag(handles.different).number() == 0 {
                 heads.fill(lines.head(first_tag.number()));
             } else {
                 read_heads(frames.packets(), ahead, lines, heads);
             }
-            number(heads, ways, numbers);
-            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { hops, heads, numbers }, places, ways);
+            number(heads, targets, numbers);
+            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { hops, heads, numbers }, places, targets);
         }
         true
     }
 
     /// Rewrites packets, if all are usual. Otherwise no packet has changed its IP header, and the result is false. Hot.
     #[inline(always)]
-    fn rewrite_usual(
+    fn rewrite_all_usual(
         &mut self,
         frames: &mut FramesMut<'_, F::Headers>,
         handles: Handles,
         ahead: usize,
-        ways: Ways<'_>,
+        targets: RewriteTargets<'_>,
         numbers: &mut [u16],
     ) -> bool {
-        let lines = ways.adjacencies.lines();
+        let lines = targets.adjacencies.lines();
         let first_tag = first_tag(frames);
         let is_usual =
             |shape: AdjacencyState| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
@@ -320,7 +326,7 @@ impl<F: Family> RewriteBatch<F> {
         }
         aged.iter_mut().zip(hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
         if Tag(handles.different).number() == 0 {
-            let output = ways.output(AdjacencyState::of(first).interface());
+            let output = targets.output(AdjacencyState::of(first).interface());
             let (header, is_same) = lines.header_of(first_tag.number(), first);
             if !is_same | (output == UNUSUAL) {
                 return false;
@@ -336,7 +342,7 @@ impl<F: Family> RewriteBatch<F> {
         if !heads.iter().fold(true, |all, &head| all & is_usual(AdjacencyState::of(head))) {
             return false;
         }
-        number(heads, ways, numbers) && write_several::<F>(frames, lines, heads, hops, aged)
+        number(heads, targets, numbers) && write_several::<F>(frames, lines, heads, hops, aged)
     }
 }
 
@@ -348,22 +354,22 @@ fn first_tag<S: Start>(frames: &FramesMut<'_, S>) -> Tag {
 
 /// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
 #[inline(always)]
-fn number(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+fn number(heads: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
     let interface = heads.first().map_or(0, |&head| AdjacencyState::of(head).interface());
     if heads.iter().fold(false, |any, &head| any | (AdjacencyState::of(head).interface() != interface)) {
-        return number_by_interface(heads, ways, numbers);
+        return number_by_interface(heads, targets, numbers);
     }
-    let output = ways.output(interface);
+    let output = targets.output(interface);
     numbers.fill(output);
     output != UNUSUAL
 }
 
 /// As [`number`], for several interfaces. Hot.
 #[inline(never)]
-fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+fn number_by_interface(heads: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
     let mut have_outputs = true;
     for (head, number) in heads.iter().zip(numbers) {
-        *number = ways.output(AdjacencyState::of(*head).interface());
+        *number = targets.output(AdjacencyState::of(*head).interface());
         have_outputs &= *number != UNUSUAL;
     }
     have_outputs
@@ -418,18 +424,18 @@ fn write_several<F: Family>(
 
 /// Rewrites packets one by one.
 #[inline(never)]
-fn rewrite_each<F: Family>(packets: &mut Contents<'_>, ways: Ways<'_>, numbers: &mut [u16]) {
+fn rewrite_each<F: Family>(packets: &mut Contents<'_>, targets: RewriteTargets<'_>, numbers: &mut [u16]) {
     for ((tag, frame), number) in packets.iter_mut().zip(numbers) {
-        *number = rewrite_usual::<F>(Tag(tag), frame, ways);
+        *number = rewrite_one::<F>(Tag(tag), frame, targets);
     }
 }
 
 /// Rewrites a packet, if it is usual. Returns its output.
 #[inline(always)]
-fn rewrite_usual<F: Family>(tag: Tag, frame: &mut [u8], ways: Ways<'_>) -> u16 {
-    let (words, shape) = ways.adjacencies.header(tag.number());
+fn rewrite_one<F: Family>(tag: Tag, frame: &mut [u8], targets: RewriteTargets<'_>) -> u16 {
+    let (words, shape) = targets.adjacencies.header(tag.number());
     let fits = frame.len() <= ETHERNET + usize::from(shape.mtu());
-    let output = ways.output(shape.interface());
+    let output = targets.output(shape.interface());
     let is_usual = shape.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
     match F::Headers::of_mut(frame) {
         Some(headers) if is_usual => {
