@@ -13,7 +13,7 @@ use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 
 /// What is known of the packets of a batch.
 pub(super) struct KnownFacts<'b, F: Family> {
-    pub(super) hops: &'b [F::Hops],
+    pub(super) ttl_words: &'b [F::TtlWords],
     pub(super) heads: &'b [Seen],
     /// The output of each packet's interface.
     pub(super) numbers: &'b mut [u16],
@@ -59,13 +59,13 @@ pub(super) fn rewrite_mixed<F: Family>(
 /// Numbers packets that are not usual as such. Hot.
 #[inline(always)]
 fn mark_others<F: Family>(packets: &[Packet], known: &mut KnownFacts<'_, F>) {
-    let rows = packets.iter().zip(known.heads).zip(known.hops).zip(&mut *known.numbers);
-    for (((packet, &head), &hops), number) in rows {
+    let rows = packets.iter().zip(known.heads).zip(known.ttl_words).zip(&mut *known.numbers);
+    for (((packet, &head), &ttl_words), number) in rows {
         let shape = AdjacencyState::of(head);
         let is_usual = shape.is_usual()
             & (packet.len() <= ETHERNET + usize::from(shape.mtu()))
             & (Tag(packet.tag()).interface() != 0)
-            & F::has_hops(hops);
+            & F::ttl_ok(ttl_words);
         *number = if is_usual { *number } else { UNUSUAL };
     }
 }
@@ -83,7 +83,7 @@ fn write_usual<F: Family>(
         let (header, is_same) = lines.header_of(Tag(tag).number(), known.heads[place]);
         if is_same {
             headers.set_ethernet(header);
-            F::set_hops(headers, F::aged(known.hops[place]));
+            F::set_ttl_words(headers, F::decremented(known.ttl_words[place]));
         } else {
             known.numbers[place] = UNUSUAL;
         }
@@ -103,23 +103,23 @@ fn divert<F: Family>(
         let packet = &frames.packets()[place];
         let (length, has_offload) = (packet.len(), packet.has_offload());
         let (tag, headers) = frames.at_mut(place);
-        let (tag, shape, hops) = (Tag(tag), AdjacencyState::of(known.heads[place]), known.hops[place]);
+        let (tag, shape, ttl_words) = (Tag(tag), AdjacencyState::of(known.heads[place]), known.ttl_words[place]);
         if has_offload | (tag.interface() == 0) {
             continue;
         }
         let mtu = usize::from(shape.mtu());
         // Time comes before length (RFC 1812, section 5.3.1).
-        let (output, number) = if shape.is_complete() && F::has_run_out(headers) {
+        let (output, number) = if shape.is_complete() && F::ttl_expired(headers) {
             (targets.error, time_exceeded)
         } else if length > ETHERNET + mtu {
             // Padding behind the packet does not count.
             let is_too_big = F::length(headers).min(length - ETHERNET) > mtu;
-            if !(shape.is_used() && F::has_hops(hops) && is_too_big && !F::may_fragment(headers, false)) {
+            if !(shape.is_used() && F::ttl_ok(ttl_words) && is_too_big && !F::may_fragment(headers, false)) {
                 continue;
             }
             (targets.error, IcmpError { reason: Reason::TooBig, value: shape.mtu() }.number())
-        } else if shape.is_unresolved() && F::has_hops(hops) && targets.resolve != UNUSUAL {
-            F::set_hops(headers, F::aged(hops));
+        } else if shape.is_unresolved() && F::ttl_ok(ttl_words) && targets.resolve != UNUSUAL {
+            F::set_ttl_words(headers, F::decremented(ttl_words));
             (targets.resolve, tag.number())
         } else {
             continue;

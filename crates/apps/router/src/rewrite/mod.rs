@@ -203,16 +203,21 @@ fn turns_around(domain: &RoutingDomain, tag: Tag) -> bool {
 
 /// What is read from a batch before anything is written. Loops use the room again and again.
 pub(crate) struct RewriteBatch<F: Family> {
-    hops: [F::Hops; BATCH],
-    aged: [F::Hops; BATCH],
+    ttl_words: [F::TtlWords; BATCH],
+    decremented: [F::TtlWords; BATCH],
     heads: [Seen; BATCH],
     places: Places,
 }
 
 impl<F: Family> RewriteBatch<F> {
     pub(crate) fn new() -> Box<RewriteBatch<F>> {
-        let hops = [F::Hops::default(); BATCH];
-        Box::new(RewriteBatch { hops, aged: hops, heads: [Seen::default(); BATCH], places: Places::NONE })
+        let ttl_words = [F::TtlWords::default(); BATCH];
+        Box::new(RewriteBatch {
+            ttl_words,
+            decremented: ttl_words,
+            heads: [Seen::default(); BATCH],
+            places: Places::NONE,
+        })
     }
 }
 
@@ -285,10 +290,10 @@ impl<F: Family> RewriteBatch<F> {
     ) -> bool {
         let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
         let count = numbers.len();
-        read_hops::<F>(&frames.frames(), ahead, &mut self.hops[..count]);
+        read_ttl_words::<F>(&frames.frames(), ahead, &mut self.ttl_words[..count]);
         if !self.rewrite_all_usual(&mut frames, handles, ahead, targets, numbers) {
-            let RewriteBatch { hops, heads, places, .. } = self;
-            let (hops, heads) = (&hops[..count], &mut heads[..count]);
+            let RewriteBatch { ttl_words, heads, places, .. } = self;
+            let (ttl_words, heads) = (&ttl_words[..count], &mut heads[..count]);
             let (lines, first_tag) = (targets.adjacencies.lines(), first_tag(&frames));
             if Tag(handles.different).number() == 0 {
                 heads.fill(lines.head(first_tag.number()));
@@ -296,7 +301,7 @@ impl<F: Family> RewriteBatch<F> {
                 read_heads(frames.packets(), ahead, lines, heads);
             }
             number(heads, targets, numbers);
-            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { hops, heads, numbers }, places, targets);
+            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { ttl_words, heads, numbers }, places, targets);
         }
         true
     }
@@ -320,20 +325,21 @@ impl<F: Family> RewriteBatch<F> {
             return false;
         }
         let count = numbers.len();
-        let (hops, aged, heads) = (&self.hops[..count], &mut self.aged[..count], &mut self.heads[..count]);
-        if !hops.iter().fold(true, |all, &hops| all & F::has_hops(hops)) {
+        let (ttl_words, decremented, heads) =
+            (&self.ttl_words[..count], &mut self.decremented[..count], &mut self.heads[..count]);
+        if !ttl_words.iter().fold(true, |all, &words| all & F::ttl_ok(words)) {
             return false;
         }
-        aged.iter_mut().zip(hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
+        decremented.iter_mut().zip(ttl_words).for_each(|(after, &words)| *after = F::decremented(words));
         if Tag(handles.different).number() == 0 {
             let output = targets.output(AdjacencyState::of(first).interface());
             let (header, is_same) = lines.header_of(first_tag.number(), first);
             if !is_same | (output == UNUSUAL) {
                 return false;
             }
-            for ((_, headers), &aged) in frames.iter_mut().zip(&*aged) {
+            for ((_, headers), &decremented) in frames.iter_mut().zip(&*decremented) {
                 headers.set_ethernet(header);
-                F::set_hops(headers, aged);
+                F::set_ttl_words(headers, decremented);
             }
             numbers.fill(output);
             return true;
@@ -342,7 +348,7 @@ impl<F: Family> RewriteBatch<F> {
         if !heads.iter().fold(true, |all, &head| all & is_usual(AdjacencyState::of(head))) {
             return false;
         }
-        number(heads, targets, numbers) && write_several::<F>(frames, lines, heads, hops, aged)
+        number(heads, targets, numbers) && write_several::<F>(frames, lines, heads, ttl_words, decremented)
     }
 }
 
@@ -377,13 +383,13 @@ fn number_by_interface(heads: &[Seen], targets: RewriteTargets<'_>, numbers: &mu
 
 // Loops of loads from many places are apart, because compilers make gathers of them where they can, which take longer.
 
-/// Reads the hops of packets. Hot.
+/// Reads the words of packets with their times to live. Hot.
 #[inline(never)]
-fn read_hops<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, hops: &mut [F::Hops]) {
+fn read_ttl_words<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, ttl_words: &mut [F::TtlWords]) {
     let mut look_ahead = LookAhead::begin(frames.packets(), ahead, Packet::prefetch);
-    for (frames, hops) in frames.chunks(STEP).zip(hops.chunks_mut(STEP)) {
+    for (frames, ttl_words) in frames.chunks(STEP).zip(ttl_words.chunks_mut(STEP)) {
         look_ahead.step(Packet::prefetch);
-        frames.iter().zip(hops).for_each(|(headers, hops)| *hops = F::hops(headers));
+        frames.iter().zip(ttl_words).for_each(|(headers, words)| *words = F::ttl_words(headers));
     }
 }
 
@@ -406,18 +412,18 @@ fn write_several<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     lines: Lines<'_>,
     heads: &[Seen],
-    hops: &[F::Hops],
-    aged: &[F::Hops],
+    ttl_words: &[F::TtlWords],
+    decremented: &[F::TtlWords],
 ) -> bool {
     let mut are_same = true;
-    for (((tag, headers), &head), &aged) in frames.iter_mut().zip(heads).zip(aged) {
+    for (((tag, headers), &head), &decremented) in frames.iter_mut().zip(heads).zip(decremented) {
         let (header, is_same) = lines.header_of(Tag(tag).number(), head);
         headers.set_ethernet(header);
-        F::set_hops(headers, aged);
+        F::set_ttl_words(headers, decremented);
         are_same &= is_same;
     }
     if !are_same {
-        frames.iter_mut().zip(hops).for_each(|((_, headers), &hops)| F::set_hops(headers, hops));
+        frames.iter_mut().zip(ttl_words).for_each(|((_, headers), &words)| F::set_ttl_words(headers, words));
     }
     are_same
 }
@@ -439,7 +445,7 @@ fn rewrite_one<F: Family>(tag: Tag, frame: &mut [u8], targets: RewriteTargets<'_
     let is_usual = shape.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
     match F::Headers::of_mut(frame) {
         Some(headers) if is_usual => {
-            if !F::age(headers) {
+            if !F::decrement_ttl(headers) {
                 return UNUSUAL;
             }
             headers.set_ethernet(words);
@@ -461,7 +467,7 @@ fn rewrite_unusual<F: Family>(
     if let Some(error) = exits.error
         && shape.is_complete()
         && tag.interface() != 0
-        && F::Headers::of(packet.bytes()).is_some_and(F::has_run_out)
+        && F::Headers::of(packet.bytes()).is_some_and(F::ttl_expired)
     {
         packet.set_tag(tag.with(IcmpError::of(Reason::TimeExceeded).number()).0);
         return Verdict::To(error.into());
@@ -474,7 +480,7 @@ fn rewrite_unusual<F: Family>(
     let length = segment.unwrap_or_else(|| F::length(headers).min(length - ETHERNET));
     let is_too_big = length > usize::from(adjacency.mtu);
     let is_own = tag.interface() == 0;
-    let checked = if is_own { Ok(()) } else { F::check_hops(headers, adjacency.interface == tag.interface()) };
+    let checked = if is_own { Ok(()) } else { F::check_ttl(headers, adjacency.interface == tag.interface()) };
     match checked {
         Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
         Err(Refusal::BeyondScope) => {
@@ -493,7 +499,7 @@ fn rewrite_unusual<F: Family>(
         return to(exits.fragment, Rewrite::TOO_BIG);
     }
     if !is_own {
-        F::set_hops(headers, F::aged(F::hops(headers)));
+        F::set_ttl_words(headers, F::decremented(F::ttl_words(headers)));
     }
     if segment.is_none() {
         // Padding must not make the frame longer than the link's.
