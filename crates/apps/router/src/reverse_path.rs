@@ -174,7 +174,7 @@ fn is_route(next: u32) -> bool {
 #[inline(always)]
 fn leads_through<A: App>(vrf: &Vrf, io: &Io<A>, next: u32, interface: u16) -> bool {
     is_route(next)
-        && (vrf.adjacencies().shape(next).interface() == interface || vrf.is_group_through(io, next, interface))
+        && (vrf.adjacencies().state(next).interface() == interface || vrf.is_group_through(io, next, interface))
 }
 
 impl<F: Sources> ReversePathCheck<F> {

@@ -214,7 +214,7 @@ impl AccessList {
                 (None, _) => 0,
                 (Some(_), Direction::In) => Tag(packet.tag()).interface(),
                 (Some(domain), Direction::Out) => {
-                    domain.tables().adjacencies().shape(Tag(packet.tag()).number()).interface()
+                    domain.tables().adjacencies().state(Tag(packet.tag()).number()).interface()
                 }
             };
             by_interface.get(usize::from(number)).copied().unwrap_or(NONE)

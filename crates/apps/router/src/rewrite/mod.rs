@@ -16,7 +16,7 @@ use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Setti
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Contents, Frames, FramesMut, Handles, Offload, Packet, Start};
 use bellows_sys::simd::{Loop, Simd};
-use bellows_vrf::adjacency::{AdjacencyKind, AdjacencyState, Lines, MAX_HEADER, Seen};
+use bellows_vrf::adjacency::{AdjacencyKind, AdjacencyState, AdjacencyTable, MAX_HEADER, Seen};
 use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
 use bellows_wire::offload::GsoPacket;
 use schemars::JsonSchema;
@@ -198,14 +198,14 @@ impl<F: Family> Rewrite<F> {
 /// Whether a packet leaves by the interface that received it, as its tag says. Looks at no packet data.
 #[inline]
 fn turns_around(domain: &RoutingDomain, tag: Tag) -> bool {
-    tag.interface() != 0 && domain.tables().adjacencies().shape(tag.number()).interface() == tag.interface()
+    tag.interface() != 0 && domain.tables().adjacencies().state(tag.number()).interface() == tag.interface()
 }
 
 /// What is read from a batch before anything is written. Loops use the room again and again.
 pub(crate) struct RewriteBatch<F: Family> {
     ttl_words: [F::TtlWords; BATCH],
     decremented: [F::TtlWords; BATCH],
-    heads: [Seen; BATCH],
+    state_words: [Seen; BATCH],
     places: Places,
 }
 
@@ -215,7 +215,7 @@ impl<F: Family> RewriteBatch<F> {
         Box::new(RewriteBatch {
             ttl_words,
             decremented: ttl_words,
-            heads: [Seen::default(); BATCH],
+            state_words: [Seen::default(); BATCH],
             places: Places::NONE,
         })
     }
@@ -292,16 +292,16 @@ impl<F: Family> RewriteBatch<F> {
         let count = numbers.len();
         read_ttl_words::<F>(&frames.frames(), ahead, &mut self.ttl_words[..count]);
         if !self.rewrite_all_usual(&mut frames, handles, ahead, targets, numbers) {
-            let RewriteBatch { ttl_words, heads, places, .. } = self;
-            let (ttl_words, heads) = (&ttl_words[..count], &mut heads[..count]);
-            let (lines, first_tag) = (targets.adjacencies.lines(), first_tag(&frames));
+            let RewriteBatch { ttl_words, state_words, places, .. } = self;
+            let (ttl_words, state_words) = (&ttl_words[..count], &mut state_words[..count]);
+            let (table, first_tag) = (targets.adjacencies.table(), first_tag(&frames));
             if Tag(handles.different).number() == 0 {
-                heads.fill(lines.head(first_tag.number()));
+                state_words.fill(table.state_word(first_tag.number()));
             } else {
-                read_heads(frames.packets(), ahead, lines, heads);
+                read_state_words(frames.packets(), ahead, table, state_words);
             }
-            number(heads, targets, numbers);
-            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { ttl_words, heads, numbers }, places, targets);
+            number(state_words, targets, numbers);
+            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { ttl_words, state_words, numbers }, places, targets);
         }
         true
     }
@@ -316,24 +316,24 @@ impl<F: Family> RewriteBatch<F> {
         targets: RewriteTargets<'_>,
         numbers: &mut [u16],
     ) -> bool {
-        let lines = targets.adjacencies.lines();
+        let table = targets.adjacencies.table();
         let first_tag = first_tag(frames);
         let is_usual =
-            |shape: AdjacencyState| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
-        let first = lines.head(first_tag.number());
+            |state: AdjacencyState| state.is_usual() & (handles.longest <= ETHERNET + usize::from(state.mtu()));
+        let first = table.state_word(first_tag.number());
         if (Tag(handles.least_tag).interface() == 0) | !is_usual(AdjacencyState::of(first)) {
             return false;
         }
         let count = numbers.len();
-        let (ttl_words, decremented, heads) =
-            (&self.ttl_words[..count], &mut self.decremented[..count], &mut self.heads[..count]);
+        let (ttl_words, decremented, state_words) =
+            (&self.ttl_words[..count], &mut self.decremented[..count], &mut self.state_words[..count]);
         if !ttl_words.iter().fold(true, |all, &words| all & F::ttl_ok(words)) {
             return false;
         }
         decremented.iter_mut().zip(ttl_words).for_each(|(after, &words)| *after = F::decremented(words));
         if Tag(handles.different).number() == 0 {
             let output = targets.output(AdjacencyState::of(first).interface());
-            let (header, is_same) = lines.header_of(first_tag.number(), first);
+            let (header, is_same) = table.header_of(first_tag.number(), first);
             if !is_same | (output == UNUSUAL) {
                 return false;
             }
@@ -344,11 +344,11 @@ impl<F: Family> RewriteBatch<F> {
             numbers.fill(output);
             return true;
         }
-        read_heads(frames.packets(), ahead, lines, heads);
-        if !heads.iter().fold(true, |all, &head| all & is_usual(AdjacencyState::of(head))) {
+        read_state_words(frames.packets(), ahead, table, state_words);
+        if !state_words.iter().fold(true, |all, &word| all & is_usual(AdjacencyState::of(word))) {
             return false;
         }
-        number(heads, targets, numbers) && write_several::<F>(frames, lines, heads, ttl_words, decremented)
+        number(state_words, targets, numbers) && write_several::<F>(frames, table, state_words, ttl_words, decremented)
     }
 }
 
@@ -360,10 +360,10 @@ fn first_tag<S: Start>(frames: &FramesMut<'_, S>) -> Tag {
 
 /// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
 #[inline(always)]
-fn number(heads: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
-    let interface = heads.first().map_or(0, |&head| AdjacencyState::of(head).interface());
-    if heads.iter().fold(false, |any, &head| any | (AdjacencyState::of(head).interface() != interface)) {
-        return number_by_interface(heads, targets, numbers);
+fn number(state_words: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
+    let interface = state_words.first().map_or(0, |&word| AdjacencyState::of(word).interface());
+    if state_words.iter().fold(false, |any, &word| any | (AdjacencyState::of(word).interface() != interface)) {
+        return number_by_interface(state_words, targets, numbers);
     }
     let output = targets.output(interface);
     numbers.fill(output);
@@ -372,10 +372,10 @@ fn number(heads: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> b
 
 /// As [`number`], for several interfaces. Hot.
 #[inline(never)]
-fn number_by_interface(heads: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
+fn number_by_interface(state_words: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
     let mut have_outputs = true;
-    for (head, number) in heads.iter().zip(numbers) {
-        *number = targets.output(AdjacencyState::of(*head).interface());
+    for (state_word, number) in state_words.iter().zip(numbers) {
+        *number = targets.output(AdjacencyState::of(*state_word).interface());
         have_outputs &= *number != UNUSUAL;
     }
     have_outputs
@@ -393,31 +393,31 @@ fn read_ttl_words<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, ttl_
     }
 }
 
-/// Reads the heads of the adjacencies of packets. Hot.
+/// Reads the state words of the adjacencies of packets. Hot.
 #[inline(never)]
-fn read_heads(packets: &[Packet], ahead: usize, lines: Lines<'_>, heads: &mut [Seen]) {
+fn read_state_words(packets: &[Packet], ahead: usize, table: AdjacencyTable<'_>, state_words: &mut [Seen]) {
     let number = |packet: &Packet| Tag(packet.tag()).number();
-    let prefetch = |packet: &Packet| lines.prefetch(number(packet));
+    let prefetch = |packet: &Packet| table.prefetch(number(packet));
     let mut look_ahead = LookAhead::begin(packets, ahead, prefetch);
-    for (packets, heads) in packets.chunks(STEP).zip(heads.chunks_mut(STEP)) {
+    for (packets, state_words) in packets.chunks(STEP).zip(state_words.chunks_mut(STEP)) {
         look_ahead.step(prefetch);
-        packets.iter().zip(heads).for_each(|(packet, head)| *head = lines.head(number(packet)));
+        packets.iter().zip(state_words).for_each(|(packet, state_word)| *state_word = table.state_word(number(packet)));
     }
 }
 
-/// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their heads were
-/// read: then only Ethernet headers have been written. Hot.
+/// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their state
+/// words were read: then only Ethernet headers have been written. Hot.
 #[inline(never)]
 fn write_several<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
-    lines: Lines<'_>,
-    heads: &[Seen],
+    table: AdjacencyTable<'_>,
+    state_words: &[Seen],
     ttl_words: &[F::TtlWords],
     decremented: &[F::TtlWords],
 ) -> bool {
     let mut are_same = true;
-    for (((tag, headers), &head), &decremented) in frames.iter_mut().zip(heads).zip(decremented) {
-        let (header, is_same) = lines.header_of(Tag(tag).number(), head);
+    for (((tag, headers), &state_word), &decremented) in frames.iter_mut().zip(state_words).zip(decremented) {
+        let (header, is_same) = table.header_of(Tag(tag).number(), state_word);
         headers.set_ethernet(header);
         F::set_ttl_words(headers, decremented);
         are_same &= is_same;
@@ -439,10 +439,10 @@ fn rewrite_each<F: Family>(packets: &mut Contents<'_>, targets: RewriteTargets<'
 /// Rewrites a packet, if it is usual. Returns its output.
 #[inline(always)]
 fn rewrite_one<F: Family>(tag: Tag, frame: &mut [u8], targets: RewriteTargets<'_>) -> u16 {
-    let (words, shape) = targets.adjacencies.header(tag.number());
-    let fits = frame.len() <= ETHERNET + usize::from(shape.mtu());
-    let output = targets.output(shape.interface());
-    let is_usual = shape.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
+    let (words, state) = targets.adjacencies.header(tag.number());
+    let fits = frame.len() <= ETHERNET + usize::from(state.mtu());
+    let output = targets.output(state.interface());
+    let is_usual = state.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
     match F::Headers::of_mut(frame) {
         Some(headers) if is_usual => {
             if !F::decrement_ttl(headers) {
@@ -463,9 +463,9 @@ fn rewrite_unusual<F: Family>(
     exits: &Exits,
 ) -> Verdict<Rewrite<F>> {
     let tag = Tag(packet.tag());
-    let shape = adjacencies.shape(tag.number());
+    let state = adjacencies.state(tag.number());
     if let Some(error) = exits.error
-        && shape.is_complete()
+        && state.is_complete()
         && tag.interface() != 0
         && F::Headers::of(packet.bytes()).is_some_and(F::ttl_expired)
     {
