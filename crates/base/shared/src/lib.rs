@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `grouped` | words that threads read and replace together |
+//! | `seqlock` | words that threads read and replace together |
 //! | `published` | a value that workers read and one writer at a time replaces |
 //! | `readers` | the threads that read, and the breaths that they have passed |
 //!
@@ -28,13 +28,13 @@
 //! ```
 
 mod atomics;
-mod grouped;
 mod published;
 mod readers;
+mod seqlock;
 
-pub use grouped::{Head, Seen, Words};
 pub use published::{Published, Writer};
 pub use readers::{Passage, Reader, Readers};
+pub use seqlock::{SeqLockHead, SeqLockWords, SeqSnapshot};
 
 /// A proof that the thread is within a breath.
 ///

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
-pub use bellows_shared::Seen;
-use bellows_shared::{Head, Words};
+pub use bellows_shared::SeqSnapshot;
+use bellows_shared::{SeqLockHead, SeqLockWords};
 use bellows_sys::cache::prefetch;
 use bellows_sys::clock;
 use bellows_wire::EtherType;
@@ -138,7 +138,7 @@ pub struct AdjacencyState(u64);
 impl AdjacencyState {
     /// That of an adjacency which is being replaced is the one of an unused one.
     #[inline(always)]
-    pub fn of(seen: Seen) -> AdjacencyState {
+    pub fn of(seen: SeqSnapshot) -> AdjacencyState {
         AdjacencyState(if seen.is_changing() { 0 } else { seen.value() })
     }
 
@@ -210,10 +210,10 @@ impl AdjacencyState {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct AdjacencyLine {
-    state_word: Head,
+    state_word: SeqLockHead,
     /// Bytes 0 to 8 and 6 to 14 of the header, the two stores of an Ethernet header without tags; bytes 8 to 24; the next
     /// hop's address, and whether there is one (4 or 6).
-    words: Words<WORDS>,
+    words: SeqLockWords<WORDS>,
 }
 
 const _: () = assert!(size_of::<AdjacencyLine>() == 64);
@@ -419,14 +419,14 @@ impl AdjacencyTable<'_> {
     /// The state word of an adjacency, for [`AdjacencyTable::header_of`]: that of an unused one if there is no such
     /// index. Hot.
     #[inline(always)]
-    pub fn state_word(self, index: u32) -> Seen {
-        self.0.get(index as usize).map_or(Seen::default(), |line| line.state_word.load())
+    pub fn state_word(self, index: u32) -> SeqSnapshot {
+        self.0.get(index as usize).map_or(SeqSnapshot::default(), |line| line.state_word.load())
     }
 
     /// The header of an adjacency, as [`Adjacencies::header`], and whether it is that of when the state word was seen,
-    /// unless that [is changing](Seen::is_changing). Hot.
+    /// unless that [is changing](SeqSnapshot::is_changing). Hot.
     #[inline(always)]
-    pub fn header_of(self, index: u32, seen: Seen) -> ([u64; 2], bool) {
+    pub fn header_of(self, index: u32, seen: SeqSnapshot) -> ([u64; 2], bool) {
         self.0.get(index as usize).map_or(([0; 2], false), |line| line.state_word.read_if_same(seen, &line.words))
     }
 

@@ -5,7 +5,7 @@
 //! of: packets whose time runs out, that are too long, or whose next hop is not resolved.
 
 use bellows_packet::{FramesMut, Packet};
-use bellows_vrf::adjacency::{AdjacencyState, AdjacencyTable, Seen};
+use bellows_vrf::adjacency::{AdjacencyState, AdjacencyTable, SeqSnapshot};
 use bellows_vrf::{IcmpError, Reason, Tag};
 
 use super::RewriteTargets;
@@ -14,7 +14,7 @@ use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 /// What is known of the packets of a batch.
 pub(super) struct KnownFacts<'b, F: Family> {
     pub(super) ttl_words: &'b [F::TtlWords],
-    pub(super) state_words: &'b [Seen],
+    pub(super) state_words: &'b [SeqSnapshot],
     /// The output of each packet's interface.
     pub(super) numbers: &'b mut [u16],
 }

@@ -16,7 +16,7 @@ use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Setti
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Contents, Frames, FramesMut, Handles, Offload, Packet, Start};
 use bellows_sys::simd::{Loop, Simd};
-use bellows_vrf::adjacency::{AdjacencyKind, AdjacencyState, AdjacencyTable, MAX_HEADER, Seen};
+use bellows_vrf::adjacency::{AdjacencyKind, AdjacencyState, AdjacencyTable, MAX_HEADER, SeqSnapshot};
 use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
 use bellows_wire::offload::GsoPacket;
 use schemars::JsonSchema;
@@ -205,7 +205,7 @@ fn turns_around(domain: &RoutingDomain, tag: Tag) -> bool {
 pub(crate) struct RewriteBatch<F: Family> {
     ttl_words: [F::TtlWords; BATCH],
     decremented: [F::TtlWords; BATCH],
-    state_words: [Seen; BATCH],
+    state_words: [SeqSnapshot; BATCH],
     places: Places,
 }
 
@@ -215,7 +215,7 @@ impl<F: Family> RewriteBatch<F> {
         Box::new(RewriteBatch {
             ttl_words,
             decremented: ttl_words,
-            state_words: [Seen::default(); BATCH],
+            state_words: [SeqSnapshot::default(); BATCH],
             places: Places::NONE,
         })
     }
@@ -360,7 +360,7 @@ fn first_tag<S: Start>(frames: &FramesMut<'_, S>) -> Tag {
 
 /// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
 #[inline(always)]
-fn number(state_words: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
+fn number(state_words: &[SeqSnapshot], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
     let interface = state_words.first().map_or(0, |&word| AdjacencyState::of(word).interface());
     if state_words.iter().fold(false, |any, &word| any | (AdjacencyState::of(word).interface() != interface)) {
         return number_by_interface(state_words, targets, numbers);
@@ -372,7 +372,7 @@ fn number(state_words: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]
 
 /// As [`number`], for several interfaces. Hot.
 #[inline(never)]
-fn number_by_interface(state_words: &[Seen], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
+fn number_by_interface(state_words: &[SeqSnapshot], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
     let mut have_outputs = true;
     for (state_word, number) in state_words.iter().zip(numbers) {
         *number = targets.output(AdjacencyState::of(*state_word).interface());
@@ -395,7 +395,7 @@ fn read_ttl_words<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, ttl_
 
 /// Reads the state words of the adjacencies of packets. Hot.
 #[inline(never)]
-fn read_state_words(packets: &[Packet], ahead: usize, table: AdjacencyTable<'_>, state_words: &mut [Seen]) {
+fn read_state_words(packets: &[Packet], ahead: usize, table: AdjacencyTable<'_>, state_words: &mut [SeqSnapshot]) {
     let number = |packet: &Packet| Tag(packet.tag()).number();
     let prefetch = |packet: &Packet| table.prefetch(number(packet));
     let mut look_ahead = LookAhead::begin(packets, ahead, prefetch);
@@ -411,7 +411,7 @@ fn read_state_words(packets: &[Packet], ahead: usize, table: AdjacencyTable<'_>,
 fn write_several<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     table: AdjacencyTable<'_>,
-    state_words: &[Seen],
+    state_words: &[SeqSnapshot],
     ttl_words: &[F::TtlWords],
     decremented: &[F::TtlWords],
 ) -> bool {
