@@ -54,11 +54,11 @@ fn breathe(published: &Published<Value>, reader: &Reader, passes: Passes) {
         let value = published.read(&call);
         let seen = value.number();
         if passes == Passes::Within {
-            reader.pass();
+            reader.quiescent();
         }
         assert!(seen >= last && value.number() == seen, "{seen} after {last}");
         last = seen;
-        reader.pass();
+        reader.quiescent();
     }
 }
 
@@ -68,7 +68,7 @@ fn check(passes: Passes) {
         let published = Arc::new(Published::with_readers(Value::new(1), Arc::clone(&readers)));
         // Leaked, so that a test that finds a race ends there.
         let published = std::mem::ManuallyDrop::new(published);
-        let reader = readers.enrol(|| ());
+        let reader = readers.register(|| ());
         let reading = {
             let published = Arc::clone(&published);
             thread::spawn(move || breathe(&published, &reader, passes))

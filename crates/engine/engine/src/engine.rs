@@ -376,7 +376,7 @@ impl Engine {
             self.paused(|engine| engine.count_late());
         }
         if requests & request::PASS != 0 {
-            self.worker.pass();
+            self.worker.quiescent();
         }
         if requests & request::COMMIT != 0 {
             self.paused(Engine::commit);

@@ -26,9 +26,9 @@ pub struct Io<'a, A> {
     _app: PhantomData<fn(A)>,
 }
 
-// SAFETY: an Io exists for one call of an app. A worker makes it, which is enrolled with the readers of the process for as
-// long as it exists and passes between two breaths only; or `retire`, which is enrolled for as long as it ends apps and
-// never passes. Its reference to a node, which has cells, keeps it on the thread of the call.
+// SAFETY: an Io exists for one call of an app. A worker makes it, which is registered with the readers of the process
+// for as long as it exists and passes between two breaths only; or `retire`, which is registered for as long as it ends
+// apps and never passes. Its reference to a node, which has cells, keeps it on the thread of the call.
 unsafe impl<A> Breath for Io<'_, A> {}
 
 impl<'a, A: App> Io<'a, A> {

@@ -110,7 +110,7 @@ impl Worker {
         graph.attach(&state);
         let reader = {
             let attention = Arc::clone(&attention);
-            Readers::of_process().enrol(move || attention.raise(request::PASS))
+            Readers::of_process().register(move || attention.raise(request::PASS))
         };
         let breaths_to_sample =
             if settings.sampling { state.sampler.next_interval() } else { sampling::RECORD_INTERVAL };
@@ -155,8 +155,8 @@ impl Worker {
     }
 
     /// Between two breaths: no app has a reference to a shared value.
-    pub(crate) fn pass(&self) {
-        self.reader.pass();
+    pub(crate) fn quiescent(&self) {
+        self.reader.quiescent();
     }
 
     /// The sampler of this thread.
@@ -234,7 +234,7 @@ impl Worker {
                 self.write_gauges();
             }
             if requests & request::PASS != 0 {
-                self.pass();
+                self.quiescent();
             }
             if requests & request::PAUSE != 0 {
                 return;
