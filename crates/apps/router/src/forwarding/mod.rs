@@ -23,7 +23,7 @@ use bellows_vrf::{Reason, Vrf};
 use bellows_wire::EtherType;
 
 pub(crate) use bellows_common::headers::ETHERNET;
-pub(crate) use bellows_common::lanes::UNUSUAL;
+pub(crate) use bellows_common::nexts::UNUSUAL;
 
 /// Writes a link-layer header in place of an Ethernet header without tags. False if there is no room for it.
 pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {

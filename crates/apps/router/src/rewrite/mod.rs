@@ -10,7 +10,7 @@ mod redirect;
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_common::segmentation::kind_of;
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
@@ -60,7 +60,7 @@ pub struct Rewrite<F: Family> {
     fragment: Option<u16>,
     /// The packet of the next vector whose sender may be redirected.
     turn: usize,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     batch: Box<RewriteBatch<F>>,
 }
 
@@ -127,7 +127,7 @@ impl<F: Family> Rewrite<F> {
             resolve6: None,
             fragment: None,
             turn: 0,
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             batch: RewriteBatch::new(),
         }
     }
@@ -170,16 +170,16 @@ impl<F: Family> Rewrite<F> {
         }
         self.redirect(io, input.packets());
         let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
-        let Rewrite { domain, outputs, lanes, batch, .. } = self;
+        let Rewrite { domain, outputs, next_vectors, batch, .. } = self;
         let vrf = domain.tables();
         let packets = input.contents_mut();
-        let numbers = lanes.numbers(packets.packets().len());
+        let numbers = next_vectors.nexts(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
         let [to_error, to_resolve] = [error, resolve].map(|output| output.unwrap_or(UNUSUAL));
         let targets = RewriteTargets { adjacencies, outputs, error: to_error, resolve: to_resolve };
         rewrite(Simd::chosen(), batch, packets, io.prefetch(), targets, numbers);
         let ends = Exits { error, resolve, resolve6, fragment };
-        self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
+        self.next_vectors.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
 
     /// Finds the outputs of the interfaces.
@@ -191,7 +191,7 @@ impl<F: Family> Rewrite<F> {
         // There is no interface 0.
         self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
         [self.error, self.resolve, self.fragment, self.resolve6] = RESERVED.map(find);
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 }
 
@@ -461,7 +461,7 @@ fn rewrite_unusual<F: Family>(
     adjacencies: &Adjacencies,
     outputs: &[u16],
     exits: &Exits,
-) -> Verdict<Rewrite<F>> {
+) -> Next<Rewrite<F>> {
     let tag = Tag(packet.tag());
     let state = adjacencies.state(tag.number());
     if let Some(error) = exits.error
@@ -470,19 +470,19 @@ fn rewrite_unusual<F: Family>(
         && F::Headers::of(packet.bytes()).is_some_and(F::ttl_expired)
     {
         packet.set_tag(tag.with(IcmpError::of(Reason::TimeExceeded).number()).0);
-        return Verdict::To(error.into());
+        return Next::To(error.into());
     }
-    let Some(adjacency) = adjacencies.get(tag.number()) else { return Verdict::Drop(Rewrite::NO_ADJACENCY) };
+    let Some(adjacency) = adjacencies.get(tag.number()) else { return Next::Drop(Rewrite::NO_ADJACENCY) };
     let segment = segment_length(packet);
     let (length, frame) = (packet.len(), packet.bytes_mut());
-    let Some(headers) = F::Headers::of_mut(frame) else { return Verdict::Drop(Rewrite::TOO_SHORT) };
+    let Some(headers) = F::Headers::of_mut(frame) else { return Next::Drop(Rewrite::TOO_SHORT) };
     // Padding behind the packet does not count.
     let length = segment.unwrap_or_else(|| F::length(headers).min(length - ETHERNET));
     let is_too_big = length > usize::from(adjacency.mtu);
     let is_own = tag.interface() == 0;
     let checked = if is_own { Ok(()) } else { F::check_ttl(headers, adjacency.interface == tag.interface()) };
     match checked {
-        Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
+        Err(Refusal::SourceScope) => return Next::Drop(Rewrite::SOURCE_SCOPE),
         Err(Refusal::BeyondScope) => {
             return exits.tell(packet, IcmpError::of(Reason::BeyondScope), Rewrite::SOURCE_SCOPE);
         }
@@ -510,17 +510,17 @@ fn rewrite_unusual<F: Family>(
         return to(if is_other { exits.resolve6 } else { exits.resolve }, Rewrite::UNRESOLVED);
     }
     let output = outputs.get(usize::from(adjacency.interface)).copied().filter(|&output| output != UNUSUAL);
-    let Some(output) = output else { return Verdict::Drop(Rewrite::NO_OUTPUT) };
+    let Some(output) = output else { return Next::Drop(Rewrite::NO_OUTPUT) };
     let header = &adjacency.header[..usize::from(adjacency.length).min(MAX_HEADER)];
     if !set_header(packet, header) {
-        return Verdict::Drop(Rewrite::NO_HEADROOM);
+        return Next::Drop(Rewrite::NO_HEADROOM);
     }
-    Verdict::To(output.into())
+    Next::To(output.into())
 }
 
 /// The output, if it is linked.
-fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Verdict<Rewrite<F>> {
-    output.map_or(Verdict::Drop(reason), |output| Verdict::To(output.into()))
+fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Next<Rewrite<F>> {
+    output.map_or(Next::Drop(reason), |output| Next::To(output.into()))
 }
 
 impl Exits {
@@ -530,7 +530,7 @@ impl Exits {
         packet: &mut Packet,
         error: IcmpError,
         reason: DropReason<Rewrite<F>>,
-    ) -> Verdict<Rewrite<F>> {
+    ) -> Next<Rewrite<F>> {
         packet.set_tag(Tag(packet.tag()).with(error.number()).0);
         to(self.error, reason)
     }
