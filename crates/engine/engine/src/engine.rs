@@ -10,7 +10,7 @@ use bellows_observe::{Directory, RuntimeDir, Slab, Snapshot};
 use bellows_packet::pool;
 use bellows_pmu::OpenError;
 use bellows_ring::verdicts::{Overview, Verdict};
-use bellows_sys::{clock, way_out};
+use bellows_sys::{clock, remedy};
 use bellows_watch::Watch;
 use bellows_wiring::WiringError;
 
@@ -39,7 +39,7 @@ pub enum StartError {
     #[error("app `{0}`: {1}")]
     App(String, AppError),
     /// The counters cannot be created.
-    #[error("cannot create the counters: {0}; {help}", help = way_out(.0, "free some memory or space on the tmpfs"))]
+    #[error("cannot create the counters: {0}; {help}", help = remedy(.0, "free some memory or space on the tmpfs"))]
     Counters(std::io::Error),
     /// The events cannot be counted.
     #[error("{0}; choose other events with `events` in [engine], or none with `events = []`")]
@@ -47,7 +47,7 @@ pub enum StartError {
     /// The map of generated code for `perf` cannot be written.
     #[error(
         "cannot write the map of generated code for perf: {0}; {help}",
-        help = way_out(.0, "make /tmp writable")
+        help = remedy(.0, "make /tmp writable")
     )]
     PerfMap(std::io::Error),
     /// There is no packet pool, and none can be created.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_sys::shared::SharedCells;
 use bellows_sys::text::{cut, is_hidden, one_line, sanitize};
-use bellows_sys::{clock, way_out};
+use bellows_sys::{clock, remedy};
 use bellows_wiring::{LinkEnd, LinkSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -602,7 +602,7 @@ unsafe impl Sync for Slab {}
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be opened or mapped.
-    #[error("{0}: {1}; {help}", help = way_out(.1, "`bellows ps` lists the networks that can be read"))]
+    #[error("{0}: {1}; {help}", help = remedy(.1, "`bellows ps` lists the networks that can be read"))]
     Unreadable(PathBuf, io::Error),
     /// It is another kind of file, or of another version of Bellows.
     #[error("{0} is not a counter file of this version of bellows ({1})")]

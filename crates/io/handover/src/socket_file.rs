@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use bellows_ipc::socket;
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 use rustix::io::Errno;
 use tracing::error;
 
@@ -139,7 +139,7 @@ fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
     let path = path.display();
     io::Error::new(
         error.kind(),
-        format!("{what} {path}: {error}; {}", way_out(error, "give a path in a folder that exists and is writable")),
+        format!("{what} {path}: {error}; {}", remedy(error, "give a path in a folder that exists and is writable")),
     )
 }
 

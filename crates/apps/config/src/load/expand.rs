@@ -255,10 +255,10 @@ impl<'r> Builder<'r> {
     }
 
     /// Reports a type that a compound app uses and the catalogue lacks, which is a mistake of the program.
-    pub(super) fn report_missing_type(&mut self, part: PartType, key: &Key, way_out: &str) {
+    pub(super) fn report_missing_type(&mut self, part: PartType, key: &Key, remedy: &str) {
         let missing =
             format!("{} is of the type `{}`, which the catalogue of this program lacks", quoted(&key.name), part.name);
-        let help = format!("the program adds it with {way_out}");
+        let help = format!("the program adds it with {remedy}");
         self.diagnostics.push(Diagnostic::error(missing).at(key.place, "made by a compound app").help(help));
     }
 

@@ -110,7 +110,7 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
 }
 
 #[test]
-fn mistakes_name_the_place_and_the_way_out() {
+fn mistakes_name_the_place_and_the_remedy() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("sizes.toml", &campaign("0").replace("{size}.5", "{sizes}.5"));
     let said = sandbox.bellows(&["campaign", "run", &file]);

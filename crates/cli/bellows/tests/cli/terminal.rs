@@ -224,7 +224,7 @@ fn first_attempts_work_or_get_a_hint() {
         assert!(sandbox.bellows(words).fine().stdout.contains("endless"), "{words:?}");
     }
     drop(running);
-    for (word, way_out) in [
+    for (word, remedy) in [
         ("start", "bellows run"),
         ("kill", "bellows stop"),
         ("tcpdump", "bellows tap"),
@@ -233,7 +233,7 @@ fn first_attempts_work_or_get_a_hint() {
     ] {
         let said = sandbox.bellows(&[word]);
         assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.stderr.contains(way_out), "{word}: {said:?}");
+        assert!(said.stderr.contains(remedy), "{word}: {said:?}");
     }
     let help = sandbox.bellows(&["-h"]).fine().stdout;
     for alias in ["status", "stats", "list", "validate"] {
@@ -251,10 +251,10 @@ fn a_picture_has_the_format_of_its_extension_or_is_rejected() {
         let picture = fs::read_to_string(sandbox.path(file)).unwrap();
         assert!(picture.contains(begins), "{file}: {picture}");
     }
-    for (file, way_out) in [("c.png", "rsvg-convert -o c.png"), ("c.pdf", "dot -Tpdf -o c.pdf"), ("c.doc", ".svg")] {
+    for (file, remedy) in [("c.png", "rsvg-convert -o c.png"), ("c.pdf", "dot -Tpdf -o c.pdf"), ("c.doc", ".svg")] {
         let said = sandbox.bellows(&["graph", &network, "-o", file]);
         assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.stderr.contains(way_out), "{said:?}");
+        assert!(said.stderr.contains(remedy), "{said:?}");
         assert!(!sandbox.path(file).exists(), "{file} was written");
     }
     sandbox.bellows(&["graph", &network, "-o", "c.doc", "--format", "svg"]).fine();

@@ -541,9 +541,9 @@ fn keys_that_a_command_has_saved_are_in_use_after_a_restart_and_go_on_with_their
         let events = sandbox.bellows(&["events", "network", "--json"]).fine().stdout;
         hidden(&events);
         let told = "of `near` is left out: how far it was used is not known any more";
-        let way_out = "`bellows esp forget site --app near` removes it";
+        let remedy = "`bellows esp forget site --app near` removes it";
         let left_out = events.lines().filter(|line| line.contains("saved-left-out"));
-        assert!(left_out.clone().any(|line| line.contains(told) && line.contains(way_out)), "{events}");
+        assert!(left_out.clone().any(|line| line.contains(told) && line.contains(remedy)), "{events}");
         sandbox.bellows(&["stop"]).fine();
         running.wait().fine();
     }

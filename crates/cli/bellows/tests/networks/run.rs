@@ -211,7 +211,7 @@ fn a_damaged_capture_fails_the_run_after_all_whole_packets() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
+fn a_folder_that_cannot_be_used_is_named_with_the_remedy() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     // Nobody can make a folder in /proc.

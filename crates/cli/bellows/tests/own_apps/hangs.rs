@@ -116,8 +116,8 @@ fn a_stopped_process_is_named_by_every_command() {
     ];
     for words in commands {
         let said = fails_soon(&sandbox, words, "the process is stopped (state T)");
-        let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
-        assert!(said.stderr.contains(&way_out), "{words:?}: {said:#?}");
+        let remedy = format!("`kill -CONT {}` lets it go on", running.pid());
+        assert!(said.stderr.contains(&remedy), "{words:?}: {said:#?}");
     }
     running.signal(Signal::CONT);
     running.wait();
@@ -133,11 +133,11 @@ fn a_stopped_process_is_shown_as_stopped() {
     eventually("stopped", || state() == json!("stopped"));
     // Long enough for a hang, which this is not.
     std::thread::sleep(Duration::from_millis(2_500));
-    let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
+    let remedy = format!("`kill -CONT {}` lets it go on", running.pid());
     for words in [&["ps"][..], &["show"], &["top", "--once"], &["show", "interfaces"]] {
         let said = sandbox.bellows(words).fine();
         let text = said.stdout.clone() + &said.stderr;
-        assert!(said.stdout.contains("stopped") && text.contains(&way_out), "{words:?}: {said:#?}");
+        assert!(said.stdout.contains("stopped") && text.contains(&remedy), "{words:?}: {said:#?}");
         assert!(!text.contains("running") && !text.contains("hung"), "{words:?}: {said:#?}");
     }
     assert!(sandbox.bellows(&["show", "run"]).fine().stdout.contains("stopped; uptime "));
