@@ -323,7 +323,7 @@ impl Engine {
                     }
                 }
                 ExitReason::Idle => {
-                    let verdict = if self.worker.still_rests() { Verdict::Rests } else { Verdict::Works };
+                    let verdict = if self.worker.is_still_out_of_work() { Verdict::OutOfWork } else { Verdict::Works };
                     if let Some(end) = self.end_of_all(verdict) {
                         return end;
                     }
@@ -412,7 +412,7 @@ impl Engine {
         if self.crew.is_empty() {
             return match own {
                 Verdict::Closed => Some(End::Closed),
-                Verdict::Rests => self.end_at_rest(),
+                Verdict::OutOfWork => self.end_out_of_work(),
                 Verdict::Works => None,
             };
         }
@@ -432,7 +432,7 @@ impl Engine {
         if !ends.is_empty() && ends.iter().all(|closed| *closed) {
             return Some(End::Closed);
         }
-        if !self.workers().skip(1).all(Worker::has_rested) || !self.workers_mut().all(Worker::rests) {
+        if !self.workers().skip(1).all(Worker::was_out_of_work) || !self.workers_mut().all(Worker::is_out_of_work) {
             return None;
         }
         let mut parts = self.parts();
@@ -440,11 +440,11 @@ impl Engine {
         if (0..crossings).any(|crossing| parts.is_moving(crossing)) {
             return None;
         }
-        self.end_at_rest()
+        self.end_out_of_work()
     }
 
-    /// How the run ends when all workers rest.
-    fn end_at_rest(&mut self) -> Option<End> {
+    /// How the run ends when all workers are out of work.
+    fn end_out_of_work(&mut self) -> Option<End> {
         let waiting: HashSet<String> = self.workers().flat_map(|worker| worker.graph.waiting_links()).collect();
         if waiting.is_empty() {
             return Some(End::Done);
