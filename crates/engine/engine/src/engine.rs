@@ -145,9 +145,9 @@ impl Engine {
             Shared::new(&configuration, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf().map_err(StartError::PerfMap)?;
         let Configuration { topology, slab, mut graphs, mut plan } = configuration;
-        let further = &topology.workers[1..];
+        let others = &topology.workers[1..];
         let hire = |spec: &WorkerSpec| Member::hire(spec, &settings, shared.timelines());
-        let mut members = further.iter().map(hire).collect::<Result<Vec<_>, _>>()?;
+        let mut members = others.iter().map(hire).collect::<Result<Vec<_>, _>>()?;
         let mut parts = Parts::new(graphs.iter_mut().collect());
         if let Err((app, error)) = plan.start(&mut parts, None) {
             plan.stop_started(&mut parts);
@@ -242,7 +242,7 @@ impl Engine {
             attention: Arc::clone(&worker.attention),
             watchdog: Arc::clone(&worker.watchdog),
         };
-        self.shared.set_further(self.workers().skip(1).map(post).collect());
+        self.shared.set_other_workers(self.workers().skip(1).map(post).collect());
     }
 
     /// Calls `begin` of the apps that were started; in a reload, with the old graphs.
@@ -389,7 +389,7 @@ impl Engine {
         }
         let mut has_failures = self.worker.has_failures();
         if requests & request::LOOK != 0 {
-            self.shared.for_each_further(|attention| has_failures |= attention.take_failures());
+            self.shared.for_each_other_worker(|attention| has_failures |= attention.take_failures());
         }
         if has_failures {
             self.paused(Engine::show_failures);
@@ -418,7 +418,7 @@ impl Engine {
         }
         let (shared, moved) = (&self.shared, self.worker.moved());
         let is_news = self.overview.is_news(own, moved, shared.attention.announced(), |look| {
-            shared.for_each_further(|attention| look(attention.published()));
+            shared.for_each_other_worker(|attention| look(attention.published()));
         });
         if !is_news {
             return None;
