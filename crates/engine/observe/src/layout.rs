@@ -189,7 +189,7 @@ pub mod account {
         PANICS, "How often it has panicked.";
         TAKEN, "Buffers that it took from the pool.";
         FREED, "Buffers that it gave back.";
-        UNMADE, "Drops of packets that never had a buffer.";
+        UNBUFFERED_DROPS, "Drops of packets that never had a buffer.";
         BROUGHT_IN, "Packets that came in other than through links and the pool.";
         HANDED_OFF, "Packets that went out other than through links and the pool.";
         HELD, "Packets inside it when the gauges were written.";

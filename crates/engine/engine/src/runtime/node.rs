@@ -136,7 +136,7 @@ impl Node {
         ];
         let dropped = (self.cell..self.own_counters).map(|cell| slab.get(cell));
         let dropped = dropped.chain([of(&self.outputs, &refused), account(account::PAST_TXDROP)]);
-        let dropped = sum(dropped).wrapping_sub(account(account::UNMADE));
+        let dropped = sum(dropped).wrapping_sub(account(account::UNBUFFERED_DROPS));
         let uncounted = self.freed.get().wrapping_sub(dropped).cast_signed();
         Discrepancy {
             leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
@@ -160,8 +160,8 @@ impl Node {
 
     /// Counts drops of packets that never had a buffer.
     #[cold]
-    pub(crate) fn count_unmade(&self, count: usize) {
-        self.links().slab.add(self.account + account::UNMADE, count as u64);
+    pub(crate) fn count_unbuffered_drops(&self, count: usize) {
+        self.links().slab.add(self.account + account::UNBUFFERED_DROPS, count as u64);
     }
 
     #[inline(always)]
