@@ -274,21 +274,21 @@ fn is_missing(test: &str) -> bool {
 
 #[test]
 fn tunnels_and_vlans_are_decoded() {
-    if !is_missing("judges::tunnels_and_vlans_are_decoded") {
+    if !is_missing("decoders::tunnels_and_vlans_are_decoded") {
         judge(&tunnels(), false);
     }
 }
 
 #[test]
 fn esp_is_opened_with_the_keys() {
-    if !is_missing("judges::esp_is_opened_with_the_keys") {
+    if !is_missing("decoders::esp_is_opened_with_the_keys") {
         judge(&ciphers(), true);
     }
 }
 
 #[test]
-fn judges_see_what_is_wrong() {
-    if is_missing("judges::judges_see_what_is_wrong") {
+fn decoders_see_what_is_wrong() {
+    if is_missing("decoders::decoders_see_what_is_wrong") {
         return;
     }
     let sandbox = Sandbox::new();

@@ -4,8 +4,8 @@ use bellows::SUBCOMMANDS;
 use bellows_testkit::eventually;
 use bellows_testkit::scratch::write_secret;
 
-use crate::places::impostor::Impostor;
-use crate::places::{Machine, NOBODY, UNNAMED, logged_out, user};
+use crate::discovery::impostor::Impostor;
+use crate::discovery::{Machine, NOBODY, UNNAMED, logged_out, user};
 
 /// The words of a line.
 fn words<'l>(machine: &Machine, line: &'l str, name: &'l str) -> Vec<String> {
