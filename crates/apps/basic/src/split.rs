@@ -1,6 +1,6 @@
 //! `split`: deals packets to many outputs.
 
-use bellows_common::lanes::Lanes;
+use bellows_common::nexts::NextVectors;
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
@@ -18,7 +18,7 @@ pub struct Config {}
 pub struct Split {
     /// The output that is next.
     next: u16,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 impl App for Split {
@@ -28,14 +28,14 @@ impl App for Split {
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
         let (count, outputs) = (input.len(), io.outputs());
-        self.lanes.resize(outputs);
-        for number in self.lanes.numbers(count) {
+        self.next_vectors.resize(outputs);
+        for number in self.next_vectors.nexts(count) {
             // A reload may have removed outputs.
             let turn = if usize::from(self.next) < outputs { self.next } else { 0 };
             *number = turn;
             self.next = turn + 1;
         }
-        self.lanes.send_numbered(io, &mut input, count);
+        self.next_vectors.send_numbered(io, &mut input, count);
     }
 }
 
@@ -49,7 +49,7 @@ impl Configure for Split {
     }
 
     fn configure(_: Config, _: &Context) -> Result<Split, SettingError> {
-        Ok(Split { next: 0, lanes: Lanes::new() })
+        Ok(Split { next: 0, next_vectors: NextVectors::new() })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`lanes`] | packets sorted by output |
+//! | [`nexts`] | packets sorted by output |
 //! | [`limit`] | limits of packets a second |
 //! | [`full_table`], [`capacity`] | events about full tables, and a key of shared ones |
 //! | [`headers`] | headers as a whole: templates, patterns and fields |
@@ -23,7 +23,7 @@ pub mod headers;
 pub mod icmp;
 pub mod ip_frame;
 pub mod ipv4_options;
-pub mod lanes;
 pub mod limit;
+pub mod nexts;
 pub mod segmentation;
 pub mod too_big;

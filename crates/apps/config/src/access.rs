@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::values::ValueError;
+use crate::units::ValueError;
 
 /// The permission bits of a file or socket, as octal text from `0000` to `0777`: `0640`. The umask does not change
 /// them.

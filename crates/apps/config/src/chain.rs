@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use crate::diagnostics::Diagnostic;
 use crate::source::{FileReader, NamedTable, syntax_errors};
-use crate::value::{Key, Node, Place, Table, Value, table};
+use crate::spanned::{Key, Node, Place, Table, Value, table};
 
 const HOW_TO_WRITE: &str = "write apps as `TYPE(key = value, …) | TYPE`";
 

@@ -16,7 +16,7 @@ use crate::configure::{Configure, Context, SettingError, SharedObject};
 use crate::entry::AppTableError;
 use crate::manual::{self, CompoundManual};
 use crate::schema::schema_of;
-use crate::value::{self, Table};
+use crate::spanned::{self, Table};
 
 /// An app that consists of other apps.
 ///
@@ -246,11 +246,11 @@ pub struct CompoundEntry {
     inputs: Ports,
     outputs: Ports,
     schema: Json,
-    pub(crate) read: fn(&Table) -> Result<(), value::Error>,
+    pub(crate) read: fn(&Table) -> Result<(), spanned::Error>,
     pub(crate) expand: fn(&Table, &Context) -> Result<Parts, AppTableError>,
 }
 
-fn read<C: Compound>(table: &Table) -> Result<(), value::Error> {
+fn read<C: Compound>(table: &Table) -> Result<(), spanned::Error> {
     C::Config::deserialize(table).map(drop)
 }
 

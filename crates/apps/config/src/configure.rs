@@ -16,10 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use crate::bases::{Bases, base_of};
 use crate::bench::{BenchFiles, BenchSetup};
 use crate::objects::{Change, Objects};
 use crate::output::OutputSchema;
+use crate::path_bases::{Bases, base_of};
 use crate::resources::Resource;
 use crate::text_file::open_text;
 use crate::texts::{MAX_SECRET, Texts, text_mark};

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::secrets::hidden;
-use crate::value::Place;
+use crate::spanned::Place;
 
 /// The name of the source of settings.
 pub(crate) const SET: &str = "--set";

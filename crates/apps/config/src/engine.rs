@@ -8,7 +8,7 @@ use bellows_pmu::Event;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::values::Duration;
+use crate::units::Duration;
 
 /// Settings of the engine that runs the network: the table `[engine]` of a network file. All keys are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -14,12 +14,12 @@ use crate::objects::{Change, Living, Made, ObjectSource};
 use crate::output::OutputSchema;
 use crate::resources::Resource;
 use crate::schema::schema_of;
-use crate::value::{self, Table};
+use crate::spanned::{self, Table};
 
 /// Why an app cannot be created from a table.
 pub(crate) enum AppTableError {
     /// serde cannot read it.
-    Unreadable(value::Error),
+    Unreadable(spanned::Error),
     /// The app refuses its values.
     Refused(SettingError),
     /// It names an object that has errors.
@@ -40,7 +40,7 @@ pub struct Entry {
     name: &'static str,
     info: AppInfo,
     schema: Json,
-    read: fn(&Table) -> Result<(), value::Error>,
+    read: fn(&Table) -> Result<(), spanned::Error>,
     make: fn(&Table, &Context) -> Result<AppSpec, AppTableError>,
     check_outputs: fn(&Table, &[&str]) -> Result<(), SettingError>,
     resources: fn(&Table, &Context) -> Vec<Resource>,
@@ -51,7 +51,7 @@ pub struct Entry {
     bench: fn(&BenchFiles) -> BenchSetup,
 }
 
-fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
+fn read<A: Configure>(table: &Table) -> Result<(), spanned::Error> {
     A::Config::deserialize(table).map(drop)
 }
 
@@ -146,7 +146,7 @@ impl Entry {
         AppManual { name: self.name, info: &self.info, schema: &self.schema }
     }
 
-    pub(crate) fn read(&self, table: &Table) -> Result<(), value::Error> {
+    pub(crate) fn read(&self, table: &Table) -> Result<(), spanned::Error> {
         (self.read)(table)
     }
 
@@ -176,11 +176,11 @@ pub struct ObjectEntry {
     name: &'static str,
     schema: Json,
     status: Option<OutputSchema>,
-    pub(crate) read: fn(&Table) -> Result<(), value::Error>,
+    pub(crate) read: fn(&Table) -> Result<(), spanned::Error>,
     pub(crate) make: fn(&Table, &Context, &Living) -> Result<Made, AppTableError>,
 }
 
-fn read_object<O: SharedObject>(table: &Table) -> Result<(), value::Error> {
+fn read_object<O: SharedObject>(table: &Table) -> Result<(), spanned::Error> {
     O::Config::deserialize(table).map(drop)
 }
 

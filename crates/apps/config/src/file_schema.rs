@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::common::common_keys;
+use crate::app_keys::common_keys;
 use crate::manual::engine_manual;
 use crate::parameters::{network_part_schema, parameter_schema, ports_schema};
 use crate::registry::Registry;

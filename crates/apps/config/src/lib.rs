@@ -8,18 +8,18 @@
 //! | `configure` | [`Configure`] and [`SharedObject`], the traits of apps and of what they share |
 //! | `objects` | the shared objects of a network, and those that exist |
 //! | `bench` | how to measure an app |
-//! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
+//! | `units` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | [`access`] | the mode and the group of files and sockets that apps create |
 //! | `compound` | [`Compound`], the trait of apps that consist of other apps, and their [`Parts`] |
 //! | `registry`, `entry`, `manual`, `manual_report` | the catalogue of app types, one of its types, and the manuals generated from their schemas |
 //! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
-//! | `common` | the keys that every app's table may have |
+//! | `app_keys` | the keys that every app's table may have |
 //! | `parameters` | the parameters and ports of a network that is part of others |
-//! | `bases` | texts of a table that are relative to another folder as paths |
+//! | `path_bases` | texts of a table that are relative to another folder as paths |
 //! | `diagnostics` | errors and warnings, and their rendering |
-//! | `meant` | "did you mean …?" |
-//! | `value` | values with their positions in the text, and their serde deserializer |
+//! | `suggest` | "did you mean …?" |
+//! | `spanned` | values with their positions in the text, and their serde deserializer |
 //! | `source` | merges files, includes, variables and `--set` |
 //! | `chain` | parses a row of apps from a command line |
 //! | `schema` | checks values against a JSON Schema, and describes types in words |
@@ -28,18 +28,17 @@
 //! | `load` | creates the apps and checks the links |
 //! | `text_file` | text files, plain or compressed with gzip |
 //! | `texts` | the texts of all files of a network, kept to read it again as it was |
-//! | `written` | where in a written string a part of its text is |
+//! | `text_span` | where in a written string a part of its text is |
 //! | `assignment` | writes workers of apps into network files |
 //!
-//! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
+//! `source` uses `spanned` and `diagnostics`, `chain` uses `source`; `load` uses them all.
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod app_keys;
 mod assignment;
-mod bases;
 mod bench;
 mod chain;
-mod common;
 mod compound;
 mod configure;
 mod diagnostics;
@@ -49,21 +48,22 @@ mod file_schema;
 mod load;
 mod manual;
 mod manual_report;
-mod meant;
 mod objects;
 mod output;
 mod parameters;
+mod path_bases;
 mod registry;
 mod resources;
 mod schema;
 mod secrets;
 mod source;
+mod spanned;
+mod suggest;
 mod text_file;
+mod text_span;
 mod texts;
-mod value;
-mod values;
+mod units;
 mod worker;
-mod written;
 mod wrong_file;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
@@ -78,13 +78,13 @@ pub use manual::{EngineManual, engine_manual};
 pub use manual_report::{
     AnyPorts, CounterReport, DropReport, EngineManualReport, ManualKey, ManualReport, PortReport, PortsReport,
 };
-pub use meant::nearest;
 pub use objects::Change;
 pub use output::{ByName, OutputSchema};
 pub use registry::Registry;
 pub use resources::Resource;
 pub use source::Overrides;
+pub use suggest::nearest;
 pub use text_file::{open_text, plain_text};
 pub use texts::Texts;
-pub use values::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};
+pub use units::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};
 pub use wrong_file::{TextMistake, TextMistakes, WrongFile};

@@ -4,7 +4,7 @@ use bellows_engine::{AppInfo, Counter, Ports};
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
-use crate::common::common_keys;
+use crate::app_keys::common_keys;
 use crate::engine::EngineConfig;
 use crate::manual_report::{CounterReport, DropReport, EngineManualReport, ManualKey, ManualReport, PortsReport};
 use crate::schema::{SchemaShape, schema_of};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bellows_engine::Status;
 
 use crate::diagnostics::listed;
-use crate::meant::nearest;
+use crate::suggest::nearest;
 
 /// A change of a running object, to be made when the network that it is for runs.
 pub type Change = Box<dyn FnOnce() + Send>;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use crate::schema::schema_of;
-use crate::value::{self, Node};
-use crate::values::{Bytes, Duration, Fraction, TrafficRate};
+use crate::spanned::{self, Node};
+use crate::units::{Bytes, Duration, Fraction, TrafficRate};
 
 /// A parameter of a network that is part of others. In the file, the text `"$NAME"` stands for its value, and `${NAME}`
 /// within a text for the same as text.
@@ -82,7 +82,7 @@ impl ParameterType {
     }
 
     /// Reads a value as serde does, for errors that the schema cannot express.
-    pub(crate) fn read(self, node: &Node) -> Result<(), value::Error> {
+    pub(crate) fn read(self, node: &Node) -> Result<(), spanned::Error> {
         match self {
             ParameterType::Duration => Duration::deserialize(node).map(drop),
             ParameterType::Rate => TrafficRate::deserialize(node).map(drop),

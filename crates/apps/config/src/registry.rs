@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::compound::{Compound, CompoundEntry, PartType};
 use crate::configure::{Configure, SharedObject};
 use crate::entry::{Entry, ObjectEntry};
-use crate::meant::nearest;
 use crate::objects::Living;
+use crate::suggest::nearest;
 
 /// The types of apps and of shared objects that network files can name.
 ///

@@ -14,8 +14,8 @@ use bellows_sys::{FileError, access, namespace, reason};
 use serde_json::{Map, Value};
 
 use crate::diagnostics::{Diagnostic, quoted};
+use crate::spanned::Place;
 use crate::texts::Texts;
-use crate::value::Place;
 
 /// The maximum length of a Unix socket's path, in bytes.
 const MAX_SOCKET_PATH: usize = 107;

@@ -6,8 +6,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
 use crate::diagnostics::{Diagnostic, MAX_KEPT, listed, quoted};
-use crate::meant::nearest;
-use crate::value::{Key, Node, Place, Table, Value, node};
+use crate::spanned::{Key, Node, Place, Table, Value, node};
+use crate::suggest::nearest;
 
 /// The check of a table stops after this many errors.
 const MAX_FOUND: usize = 10 * MAX_KEPT;

@@ -9,7 +9,7 @@ use bellows_config::{ByName, Context, Resource, SettingError};
 use bellows_engine::AppError;
 use bellows_ipc::socket::Peer;
 use bellows_sys::access::FileAccess;
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 use bellows_virtio::Features;
 use bellows_virtio::vhost::{Confinement, Mode, PeerPolicy, Snapshot};
 use schemars::JsonSchema;
@@ -166,7 +166,7 @@ pub(crate) fn explain_start(socket: &Path, error: io::Error) -> AppError {
         return error.into();
     }
     let usual = "cannot start a thread: end other programs, or raise the limits with `ulimit -u` and `ulimit -v`";
-    format!("the socket {} cannot be used: {error}; {}", socket.display(), way_out(&error, usual)).into()
+    format!("the socket {} cannot be used: {error}; {}", socket.display(), remedy(&error, usual)).into()
 }
 
 /// The policy towards the other side that the keys of an app set. Files that do not live in memory are not allowed.

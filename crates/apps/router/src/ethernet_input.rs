@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::{Contents, Packet};
@@ -38,7 +38,7 @@ pub struct EthernetInput {
     domain: Arc<RoutingDomain>,
     /// What arrives at each input.
     origins: Vec<PortOrigin>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 /// The interfaces of a port.
@@ -89,7 +89,7 @@ impl App for EthernetInput {
 impl EthernetInput {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> EthernetInput {
-        EthernetInput { domain, origins: Vec::new(), lanes: Lanes::new() }
+        EthernetInput { domain, origins: Vec::new(), next_vectors: NextVectors::new() }
     }
 
     /// Finds the interfaces of each input.
@@ -111,23 +111,23 @@ impl EthernetInput {
             origin
         };
         self.origins = (0..io.inputs()).map(origin).collect();
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 
     /// Takes the frames of an input. Hot.
     fn take(&mut self, io: &Io<Self>, index: usize) {
-        let EthernetInput { domain, origins, lanes } = self;
+        let EthernetInput { domain, origins, next_vectors } = self;
         let mut input = io.input(index);
         let packets = input.contents_mut();
         let origin = &origins[index];
         // No frame has more than 48 bits of an address.
         let (mac, tag) = origin.untagged.unwrap_or((u64::MAX, Tag::received_on(0)));
-        let numbers = lanes.numbers(packets.packets().len());
+        let numbers = next_vectors.nexts(packets.packets().len());
         sort(packets, io.prefetch(), mac, tag, numbers);
-        lanes.send_all(io, index, input, |packet| match domain.sort_unusual(origin, packet) {
-            Ok(OTHER) if !io.is_linked(OTHER) => Verdict::Drop(EthernetInput::UNKNOWN_PROTOCOL),
-            Ok(output) => Verdict::To(output),
-            Err(reason) => Verdict::Drop(reason),
+        next_vectors.send_all(io, index, input, |packet| match domain.sort_unusual(origin, packet) {
+            Ok(OTHER) if !io.is_linked(OTHER) => Next::Drop(EthernetInput::UNKNOWN_PROTOCOL),
+            Ok(output) => Next::To(output),
+            Err(reason) => Next::Drop(reason),
         });
     }
 }

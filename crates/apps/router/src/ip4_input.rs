@@ -6,7 +6,7 @@
 
 use bellows_common::headers::{ETHERNET, cut_trailer};
 use bellows_common::ipv4_options::{FIXED_HEADER, Ipv4Option, kind, options};
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Frames, Packet};
@@ -48,7 +48,7 @@ pub enum Checksum {
 /// Checks IPv4 headers.
 pub struct Ip4Input {
     checksum: Checksum,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     columns: Box<Columns>,
 }
 
@@ -81,10 +81,10 @@ impl App for Ip4Input {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
         let mut input = io.input(0);
         let (packets, ahead) = (input.packets(), io.prefetch());
-        let numbers = self.lanes.numbers(packets.len());
+        let numbers = self.next_vectors.nexts(packets.len());
         let is_longer = match self.checksum {
             Checksum::Verify => check::<true>(Simd::chosen(), &mut self.columns, packets, ahead, numbers),
             Checksum::Trusted => check::<false>(Simd::chosen(), &mut self.columns, packets, ahead, numbers),
@@ -93,7 +93,7 @@ impl App for Ip4Input {
             input.packets_mut().iter_mut().for_each(cut_trailer);
         }
         let verifies = self.checksum == Checksum::Verify;
-        self.lanes.send_all(io, 0, input, |packet| judge(io, packet, verifies));
+        self.next_vectors.send_all(io, 0, input, |packet| judge(io, packet, verifies));
     }
 }
 
@@ -216,22 +216,22 @@ fn is_right<const VERIFY: bool>(header: &[u8; HEADERS], length: usize) -> bool {
 }
 
 /// What becomes of a packet whose header is not a usual one that is right.
-fn judge(io: &Io<Ip4Input>, packet: &mut Packet, verifies: bool) -> Verdict<Ip4Input> {
+fn judge(io: &Io<Ip4Input>, packet: &mut Packet, verifies: bool) -> Next<Ip4Input> {
     let header = match header_of(packet, verifies) {
         Ok(header) => header,
-        Err(reason) => return Verdict::Drop(reason),
+        Err(reason) => return Next::Drop(reason),
     };
     let has_options = header.len() > FIXED_HEADER;
     let found = options(header).find_map(fault);
     match found {
-        Some((_, reason)) if !io.is_linked(ERROR) => Verdict::Drop(reason),
+        Some((_, reason)) if !io.is_linked(ERROR) => Next::Drop(reason),
         Some((error, _)) => {
             packet.set_tag(Tag(packet.tag()).with(error.number()).0);
-            Verdict::To(ERROR)
+            Next::To(ERROR)
         }
         None => {
             io.count(Ip4Input::OPTIONS, has_options.into());
-            Verdict::To(if has_options && io.is_linked(OPTIONS) { OPTIONS } else { OUTPUT })
+            Next::To(if has_options && io.is_linked(OPTIONS) { OPTIONS } else { OUTPUT })
         }
     }
 }
@@ -292,7 +292,7 @@ impl Configure for Ip4Input {
     }
 
     fn configure(config: Config, _: &Context) -> Result<Ip4Input, SettingError> {
-        Ok(Ip4Input { checksum: config.checksum, lanes: Lanes::new(), columns: Columns::new() })
+        Ok(Ip4Input { checksum: config.checksum, next_vectors: NextVectors::new(), columns: Columns::new() })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bellows_common::headers::ETHERNET;
 use bellows_common::icmp::{self, Family as _};
 use bellows_common::ipv4_options::{FIXED_HEADER, Records, Station};
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
@@ -40,7 +40,7 @@ pub struct Config {
 /// Fills in the options of packets.
 pub struct Ip4Options {
     domain: Arc<RoutingDomain>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 counters! { Ip4Options;
@@ -62,37 +62,37 @@ impl App for Ip4Options {
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
-        let Ip4Options { domain, lanes } = self;
-        lanes.resize(io.outputs());
+        let Ip4Options { domain, next_vectors } = self;
+        next_vectors.resize(io.outputs());
         for mut packet in &mut io.input(0) {
             match domain.fill_in_options(io, &mut packet) {
-                Verdict::To(output) => lanes.push(output, packet),
-                Verdict::Drop(reason) => io.drop(packet, reason),
+                Next::To(output) => next_vectors.push(output, packet),
+                Next::Drop(reason) => io.drop(packet, reason),
             }
         }
-        lanes.send(io);
+        next_vectors.send(io);
     }
 }
 
 impl Ip4Options {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> Ip4Options {
-        Ip4Options { domain, lanes: Lanes::new() }
+        Ip4Options { domain, next_vectors: NextVectors::new() }
     }
 }
 
 impl RoutingDomain {
     /// Fills in the options of a packet, if it is forwarded.
-    fn fill_in_options(&self, io: &Io<Ip4Options>, packet: &mut Packet) -> Verdict<Ip4Options> {
+    fn fill_in_options(&self, io: &Io<Ip4Options>, packet: &mut Packet) -> Next<Ip4Options> {
         let header = packet.bytes().get(ETHERNET..).and_then(|ip| ip.get(..header_length(ip)?));
-        let Some(header) = header else { return Verdict::Drop(Ip4Options::TOO_SHORT) };
+        let Some(header) = header else { return Next::Drop(Ip4Options::TOO_SHORT) };
         let records = match Records::find(header) {
             Ok(records) => records,
-            Err(_) if !io.is_linked(ERROR) => return Verdict::Drop(Ip4Options::BAD_OPTIONS),
+            Err(_) if !io.is_linked(ERROR) => return Next::Drop(Ip4Options::BAD_OPTIONS),
             Err(at) => {
                 let error = IcmpError { reason: Reason::ParameterProblem, value: at as u16 };
                 packet.set_tag(Tag(packet.tag()).with(error.number()).0);
-                return Verdict::To(ERROR);
+                return Next::To(ERROR);
             }
         };
         if !records.is_empty()
@@ -103,7 +103,7 @@ impl RoutingDomain {
             records.fill_in(&mut packet.bytes_mut()[ETHERNET..end], &Station { address, is_own: &is_own });
             io.count(Ip4Options::FILLED_IN, 1);
         }
-        Verdict::To(OUTPUT)
+        Next::To(OUTPUT)
     }
 
     /// The address of this router for a packet that is forwarded. `None` if it is not, or if the router has none.

@@ -6,7 +6,7 @@
 use std::net::Ipv6Addr;
 
 use bellows_common::headers::{ETHERNET, cut_trailer};
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Frames, Packet};
@@ -30,7 +30,7 @@ pub struct Config {}
 
 /// Checks IPv6 headers.
 pub struct Ip6Input {
-    lanes: Lanes,
+    next_vectors: NextVectors,
     columns: Box<Columns>,
 }
 
@@ -60,14 +60,14 @@ impl App for Ip6Input {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
         let mut input = io.input(0);
         let packets = input.packets();
-        let numbers = self.lanes.numbers(packets.len());
+        let numbers = self.next_vectors.nexts(packets.len());
         if check(Simd::chosen(), &mut self.columns, packets, io.prefetch(), numbers) {
             input.packets_mut().iter_mut().for_each(cut_trailer);
         }
-        self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
+        self.next_vectors.send_all(io, 0, input, |packet| judge(io, packet));
     }
 }
 
@@ -156,20 +156,20 @@ fn are_right(row: [u32; 4], length: u32) -> bool {
 }
 
 /// What becomes of a packet whose header is not a usual one that is right.
-fn judge(io: &Io<Ip6Input>, packet: &mut Packet) -> Verdict<Ip6Input> {
+fn judge(io: &Io<Ip6Input>, packet: &mut Packet) -> Next<Ip6Input> {
     let (error, reason) = match look_closely(packet.bytes()) {
         Ok(has_options) => {
             io.count(Ip6Input::OPTIONS, has_options.into());
-            return Verdict::To(OUTPUT.into());
+            return Next::To(OUTPUT.into());
         }
-        Err(Fault::Silent(reason)) => return Verdict::Drop(reason),
+        Err(Fault::Silent(reason)) => return Next::Drop(reason),
         Err(Fault::Told(error, reason)) => (error, reason),
     };
     if !io.is_linked(ERROR) {
-        return Verdict::Drop(reason);
+        return Next::Drop(reason);
     }
     packet.set_tag(Tag(packet.tag()).with(error.number()).0);
-    Verdict::To(ERROR)
+    Next::To(ERROR)
 }
 
 /// What is wrong with a packet, and whether its sender is told.
@@ -221,6 +221,6 @@ impl Configure for Ip6Input {
     }
 
     fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {
-        Ok(Ip6Input { lanes: Lanes::new(), columns: Columns::new() })
+        Ok(Ip6Input { next_vectors: NextVectors::new(), columns: Columns::new() })
     }
 }

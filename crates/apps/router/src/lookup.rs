@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_fib::{FIRST_GROUP, NO_ROUTE};
@@ -43,7 +43,7 @@ pub struct Config {
 /// Finds the adjacencies of packets.
 pub struct LookUp<F: Family> {
     domain: Arc<RoutingDomain>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     destinations: Vec<F::Address>,
     adjacencies: Vec<u32>,
     repeated: Repeated<F>,
@@ -76,7 +76,7 @@ impl<F: Family> App for LookUp<F> {
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
         for index in 0..io.inputs() {
             self.look_up(io, index);
         }
@@ -87,12 +87,12 @@ impl<F: Family> LookUp<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> LookUp<F> {
         let (destinations, adjacencies) = (vec![F::Address::default(); CAPACITY], vec![0; CAPACITY]);
-        LookUp { domain, lanes: Lanes::new(), destinations, adjacencies, repeated: Repeated::new() }
+        LookUp { domain, next_vectors: NextVectors::new(), destinations, adjacencies, repeated: Repeated::new() }
     }
 
     /// Looks up the packets of an input. Hot.
     fn look_up(&mut self, io: &Io<Self>, index: usize) {
-        let LookUp { domain, lanes, destinations, adjacencies, repeated } = self;
+        let LookUp { domain, next_vectors, destinations, adjacencies, repeated } = self;
         let mut input = io.input(index);
         if input.is_empty() {
             return;
@@ -106,9 +106,9 @@ impl<F: Family> LookUp<F> {
             if has_groups(adjacencies) {
                 vrf.choose_paths(io, adjacencies, |place| flow_hash(&packets.packets()[place]));
             }
-            let local = tag(&mut packets, adjacencies, lanes.numbers(count), exits(io));
+            let local = tag(&mut packets, adjacencies, next_vectors.nexts(count), exits(io));
             repeated.keep(destinations, adjacencies, local);
-            lanes.send_all(io, index, input, refuse);
+            next_vectors.send_all(io, index, input, refuse);
         } else {
             for mut packet in &mut input {
                 let Some(verdict) = look_up_one::<F>(domain.tables(), io, &mut packet) else {
@@ -116,11 +116,11 @@ impl<F: Family> LookUp<F> {
                     continue;
                 };
                 match verdict {
-                    Verdict::To(output) => lanes.push(output, packet),
-                    Verdict::Drop(reason) => io.drop(packet, reason),
+                    Next::To(output) => next_vectors.push(output, packet),
+                    Next::Drop(reason) => io.drop(packet, reason),
                 }
             }
-            lanes.send(io);
+            next_vectors.send(io);
         }
     }
 }
@@ -314,18 +314,18 @@ pub(crate) fn flow_hash(packet: &Packet) -> u32 {
 }
 
 /// The way of one packet, or `None` if it has no whole header.
-fn look_up_one<F: Family>(vrf: &Vrf, io: &Io<LookUp<F>>, packet: &mut Packet) -> Option<Verdict<LookUp<F>>> {
+fn look_up_one<F: Family>(vrf: &Vrf, io: &Io<LookUp<F>>, packet: &mut Packet) -> Option<Next<LookUp<F>>> {
     let destination = F::destination(F::Headers::of(packet.bytes())?);
     let (mut adjacency, mut number) = ([0], [0]);
     F::look_up(vrf, io, &[destination], &mut adjacency);
     vrf.choose_paths(io, &mut adjacency, |_| flow_hash(packet));
     tag(&mut Contents::of(std::slice::from_mut(packet)), &mut adjacency, &mut number, exits(io));
-    Some(if number[0] == UNUSUAL { refuse(packet) } else { Verdict::To(number[0].into()) })
+    Some(if number[0] == UNUSUAL { refuse(packet) } else { Next::To(number[0].into()) })
 }
 
 /// Why a packet is dropped that leads to no adjacency, and whose sender is not told.
-fn refuse<F: Family>(packet: &mut Packet) -> Verdict<LookUp<F>> {
-    Verdict::Drop(match Tag(packet.tag()).number() {
+fn refuse<F: Family>(packet: &mut Packet) -> Next<LookUp<F>> {
+    Next::Drop(match Tag(packet.tag()).number() {
         special::NO_ROUTE => LookUp::NO_ROUTE,
         special::BLACKHOLE => LookUp::BLACKHOLE,
         special::UNREACHABLE => LookUp::UNREACHABLE,

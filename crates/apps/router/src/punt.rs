@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bellows_common::lanes::{Lanes, UNUSUAL};
 use bellows_common::limit::SharedLimit;
+use bellows_common::nexts::{NextVectors, UNUSUAL};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
@@ -59,7 +59,7 @@ pub struct Punt {
     limit: SharedLimit,
     /// The output of each interface, by its number.
     outputs: Vec<u16>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 counters! { Punt;
@@ -91,12 +91,12 @@ impl App for Punt {
                     Some(output) => {
                         self.limit.pay(number, io.now());
                         punted += 1;
-                        self.lanes.push(output.into(), packet);
+                        self.next_vectors.push(output.into(), packet);
                     }
                 }
             }
             io.count(Punt::PUNTED, punted);
-            self.lanes.send(io);
+            self.next_vectors.send(io);
         }
     }
 
@@ -109,7 +109,7 @@ impl Punt {
     /// The app for a routing domain, with a limit of packets a second and at once.
     pub fn new(domain: Arc<RoutingDomain>, rate: u32, burst: u32) -> Punt {
         let limit = SharedLimit::new(rate, burst, domain.tables().interfaces().len());
-        Punt { domain, limit, outputs: Vec::new(), lanes: Lanes::new() }
+        Punt { domain, limit, outputs: Vec::new(), next_vectors: NextVectors::new() }
     }
 
     /// Finds the outputs of the interfaces.
@@ -120,7 +120,7 @@ impl Punt {
         let outputs = outputs.map(|interface| find(&interface.name).map_or(UNUSUAL, |output| output as u16));
         // There is no interface 0.
         self.outputs = std::iter::once(UNUSUAL).chain(outputs).collect();
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 
     /// Addresses a frame to one station to the interface's device: another interface may have received it. False if the

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_fib::NO_ROUTE;
@@ -81,7 +81,7 @@ pub struct ReversePathCheck<F: Sources> {
     domain: Arc<RoutingDomain>,
     /// How strictly, by the numbers of interfaces.
     modes: Vec<ReversePath>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     sources: Vec<F::Address>,
     adjacencies: Vec<u32>,
     family: PhantomData<F>,
@@ -109,7 +109,7 @@ impl<F: Sources> App for ReversePathCheck<F> {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
         self.check(io, INPUT);
         self.check(io, OPTIONS);
     }
@@ -123,7 +123,7 @@ impl<F: Sources> ReversePathCheck<F> {
     /// Checks the packets of an input. Hot.
     #[inline]
     fn check(&mut self, io: &Io<Self>, index: usize) {
-        let ReversePathCheck { domain, modes, lanes, sources, adjacencies, .. } = self;
+        let ReversePathCheck { domain, modes, next_vectors, sources, adjacencies, .. } = self;
         let input = io.input(index);
         if input.is_empty() {
             return;
@@ -135,7 +135,7 @@ impl<F: Sources> ReversePathCheck<F> {
         let vrf = domain.tables();
         F::look_up(vrf, io, sources, adjacencies);
         let mode = |packet: &Packet| modes.get(usize::from(Tag(packet.tag()).interface())).copied().unwrap_or_default();
-        for ((packet, &next), number) in packets.iter().zip(&*adjacencies).zip(lanes.numbers(count)) {
+        for ((packet, &next), number) in packets.iter().zip(&*adjacencies).zip(next_vectors.nexts(count)) {
             let passes = match mode(packet) {
                 ReversePath::Off => true,
                 ReversePath::Loose => is_route(next),
@@ -143,11 +143,11 @@ impl<F: Sources> ReversePathCheck<F> {
             };
             *number = if passes { USUAL } else { UNUSUAL };
         }
-        lanes.send_all(io, index, input, |packet| match F::Headers::of(packet.bytes()) {
-            None => Verdict::Drop(Self::TOO_SHORT),
-            Some(headers) if F::is_exempt(headers) => Verdict::To(USUAL.into()),
-            Some(_) if mode(packet) == ReversePath::Strict => Verdict::Drop(Self::STRICT),
-            Some(_) => Verdict::Drop(Self::LOOSE),
+        next_vectors.send_all(io, index, input, |packet| match F::Headers::of(packet.bytes()) {
+            None => Next::Drop(Self::TOO_SHORT),
+            Some(headers) if F::is_exempt(headers) => Next::To(USUAL.into()),
+            Some(_) if mode(packet) == ReversePath::Strict => Next::Drop(Self::STRICT),
+            Some(_) => Next::Drop(Self::LOOSE),
         });
     }
 }
@@ -174,7 +174,7 @@ fn is_route(next: u32) -> bool {
 #[inline(always)]
 fn leads_through<A: App>(vrf: &Vrf, io: &Io<A>, next: u32, interface: u16) -> bool {
     is_route(next)
-        && (vrf.adjacencies().shape(next).interface() == interface || vrf.is_group_through(io, next, interface))
+        && (vrf.adjacencies().state(next).interface() == interface || vrf.is_group_through(io, next, interface))
 }
 
 impl<F: Sources> ReversePathCheck<F> {
@@ -185,7 +185,7 @@ impl<F: Sources> ReversePathCheck<F> {
         ReversePathCheck {
             modes: (0..=interfaces).map(mode).collect(),
             domain,
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             sources: vec![F::Address::default(); CAPACITY],
             adjacencies: vec![0; CAPACITY],
             family: PhantomData,

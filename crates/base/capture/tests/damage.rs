@@ -104,7 +104,7 @@ fn a_pcapng_file_truncated_anywhere_yields_its_complete_records_then_an_error() 
 }
 
 #[test]
-fn errors_name_the_file_the_place_and_the_way_out() {
+fn errors_name_the_file_the_place_and_the_remedy() {
     let mut file = pcap(&[record(60), record(60)]);
     file.truncate(24 + 76 + 36);
     assert_eq!(

@@ -28,16 +28,15 @@ fn the_files_are_those_that_the_generator_makes() {
             fs::write(folder.join(made.name), &made.bytes).expect("a capture can be written");
         }
     }
-    let way_out = "BELLOWS_WRITE_CAPTURES=1 cargo test --test own_captures writes them anew";
+    let remedy = "BELLOWS_WRITE_CAPTURES=1 cargo test --test own_captures writes them anew";
     for made in &captures {
-        let bytes =
-            fs::read(folder.join(made.name)).unwrap_or_else(|error| panic!("{}: {error}; {way_out}", made.name));
-        assert!(bytes == made.bytes, "{} differs from what the generator makes; {way_out}", made.name);
+        let bytes = fs::read(folder.join(made.name)).unwrap_or_else(|error| panic!("{}: {error}; {remedy}", made.name));
+        assert!(bytes == made.bytes, "{} differs from what the generator makes; {remedy}", made.name);
     }
     let found =
         fs::read_dir(&folder).expect("the folder can be read").map(|entry| entry.expect("an entry").file_name());
     let found: BTreeSet<_> = found.map(|name| name.to_string_lossy().into_owned()).collect();
-    assert_eq!(found, names, "{way_out}");
+    assert_eq!(found, names, "{remedy}");
     let bytes: usize = captures.iter().map(|made| made.bytes.len()).sum();
     assert!(bytes < MAX_BYTES, "{bytes} bytes");
 }

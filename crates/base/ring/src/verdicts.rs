@@ -19,7 +19,7 @@ pub enum Verdict {
     /// It has work, or may have some later.
     Works,
     /// It has nothing left to do, unless another worker sends it packets.
-    Rests,
+    OutOfWork,
     /// Its apps in which packets end take no more.
     Closed,
 }
@@ -74,7 +74,7 @@ impl<R: VerdictRules> Published<R> {
     /// The last verdict.
     pub fn verdict(&self) -> Verdict {
         match self.verdict.load(Acquire) {
-            word if word == Verdict::Rests as u32 => Verdict::Rests,
+            word if word == Verdict::OutOfWork as u32 => Verdict::OutOfWork,
             word if word == Verdict::Closed as u32 => Verdict::Closed,
             _ => Verdict::Works,
         }
@@ -138,13 +138,13 @@ impl Overview {
         if R::ANNOUNCES_FIRST {
             announced.set(own != Verdict::Works);
         }
-        let (mut changes, mut all_rest) = (0u32, own != Verdict::Works);
+        let (mut changes, mut all_out_of_work) = (0u32, own != Verdict::Works);
         for_each(&mut |other| {
             changes = changes.wrapping_add(other.changes.load(Acquire));
-            all_rest &= other.verdict() != Verdict::Works;
+            all_out_of_work &= other.verdict() != Verdict::Works;
         });
-        announced.set(all_rest);
+        announced.set(all_out_of_work);
         let state = (changes, own, moved);
-        all_rest && mem::replace(&mut self.looked_at, state) != state
+        all_out_of_work && mem::replace(&mut self.looked_at, state) != state
     }
 }

@@ -59,7 +59,7 @@ struct Post<R> {
 struct Own {
     moved: u64,
     /// `moved` when it last had nothing left to do.
-    rested_at: Option<u64>,
+    out_of_work_at: Option<u64>,
 }
 
 impl<R: VerdictRules> Post<R> {
@@ -116,11 +116,11 @@ fn serve<R: VerdictRules>(shared: &Shared<R>, index: usize, returns: bool) {
         let mut own = post.own.lock().unwrap();
         let packets = post.waiting.swap(0, AcqRel);
         own.moved += u64::from(packets);
-        own.rested_at = Some(own.moved);
+        own.out_of_work_at = Some(own.moved);
         if returns && packets > 0 {
             shared.first.send(packets);
         }
-        if post.published.publish(Verdict::Rests, packets > 0, &shared.announced) {
+        if post.published.publish(Verdict::OutOfWork, packets > 0, &shared.announced) {
             shared.first.requests.raise(LOOK);
         }
         drop(own);
@@ -131,9 +131,9 @@ fn serve<R: VerdictRules>(shared: &Shared<R>, index: usize, returns: bool) {
 /// Whether the run is over, while no worker works.
 fn is_over<R: VerdictRules>(shared: &Shared<R>) -> bool {
     let owns: Vec<_> = shared.others.iter().map(|post| post.own.lock().unwrap()).collect();
-    let rest = owns.iter().all(|own| own.rested_at == Some(own.moved));
+    let are_out_of_work = owns.iter().all(|own| own.out_of_work_at == Some(own.moved));
     let posts = || shared.others.iter().chain([&shared.first]);
-    rest && posts().all(|post| post.waiting.load(Acquire) == 0)
+    are_out_of_work && posts().all(|post| post.waiting.load(Acquire) == 0)
 }
 
 fn check<R: VerdictRules + Send + Sync + 'static>(case: Case) {
@@ -183,18 +183,20 @@ fn check<R: VerdictRules + Send + Sync + 'static>(case: Case) {
     });
 }
 
-use Verdict::{Rests, Works};
+use Verdict::{OutOfWork, Works};
 
 /// A packet goes to another worker, which keeps it.
-const SENT: Case = Case { turns: &[turn(0, Works), turn(1, Rests)], returns: &[false], pauses: true };
+const SENT: Case = Case { turns: &[turn(0, Works), turn(1, OutOfWork)], returns: &[false], pauses: true };
 
 /// A packet comes back.
 const RETURNED: Case = Case { returns: &[true], ..SENT };
 
 /// After the packet is sent, an app of the first worker has work for a while, but moves no packet.
 /// It has heard of the other's first verdict before.
-const INTERRUPTED: Case =
-    Case { turns: &[Turn { sleeps: true, ..turn(0, Works) }, turn(1, Rests), turn(0, Works), turn(0, Rests)], ..SENT };
+const INTERRUPTED: Case = Case {
+    turns: &[Turn { sleeps: true, ..turn(0, Works) }, turn(1, OutOfWork), turn(0, Works), turn(0, OutOfWork)],
+    ..SENT
+};
 
 #[test]
 fn the_end_is_found_when_the_last_packet_has_arrived() {
@@ -213,7 +215,7 @@ fn the_end_is_found_after_an_interruption() {
 
 #[test]
 fn the_end_is_found_with_three_workers() {
-    const CASE: Case = Case { turns: &[turn(1, Rests)], returns: &[false, true], pauses: true };
+    const CASE: Case = Case { turns: &[turn(1, OutOfWork)], returns: &[false, true], pauses: true };
     check::<Sound>(CASE);
 }
 

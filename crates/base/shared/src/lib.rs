@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `grouped` | words that threads read and replace together |
+//! | `seqlock` | words that threads read and replace together |
 //! | `published` | a value that workers read and one writer at a time replaces |
 //! | `readers` | the threads that read, and the breaths that they have passed |
 //!
@@ -15,7 +15,7 @@
 //! unsafe impl Breath for Call {}
 //!
 //! let readers = std::sync::Arc::new(Readers::new());
-//! let reader = readers.enrol(|| ());
+//! let reader = readers.register(|| ());
 //! let routes = Published::with_readers(vec![1], std::sync::Arc::clone(&readers));
 //! {
 //!     let call = Call;
@@ -23,23 +23,23 @@
 //!     routes.lock().replace(vec![1, 2]);
 //!     assert_eq!((seen.len(), routes.lock().reclaim()), (1, 1), "the old value is still in use");
 //! }
-//! reader.pass();
+//! reader.quiescent();
 //! assert_eq!(routes.lock().reclaim(), 0);
 //! ```
 
 mod atomics;
-mod grouped;
 mod published;
 mod readers;
+mod seqlock;
 
-pub use grouped::{Head, Seen, Words};
 pub use published::{Published, Writer};
-pub use readers::{Passage, Reader, Readers};
+pub use readers::{GracePeriod, Reader, Readers};
+pub use seqlock::{SeqLockHead, SeqLockWords, SeqSnapshot};
 
 /// A proof that the thread is within a breath.
 ///
 /// # Safety
-/// While a value of the type exists, its thread is enrolled as a [`Reader`] with [all](Readers::of_process) readers of
-/// the values that it reads, and neither [passes](Reader::pass) nor drops the [`Reader`]. The value does not leave
-/// the thread.
+/// While a value of the type exists, its thread is registered as a [`Reader`] with [all](Readers::of_process) readers
+/// of the values that it reads, and neither [passes](Reader::quiescent) nor drops the [`Reader`]. The value does not
+/// leave the thread.
 pub unsafe trait Breath {}

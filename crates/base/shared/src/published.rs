@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::Breath;
 use crate::atomics::{AtomicPtr, Mutex, MutexGuard, Ordering};
-use crate::readers::{Passage, Readers};
+use crate::readers::{GracePeriod, Readers};
 
 /// A value that all workers read, without waiting, and that is replaced whole.
 ///
@@ -20,7 +20,7 @@ pub struct Published<T> {
 /// A replaced value, and the readers that may have references to it.
 struct Retired<T> {
     value: AtomicPtr<T>,
-    passage: Passage,
+    grace_period: GracePeriod,
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
@@ -70,14 +70,14 @@ impl<T: Send + Sync + 'static> Writer<'_, T> {
     /// Replaces the value. Breaths that begin from here on read the new one.
     pub fn replace(&mut self, value: T) {
         let old = self.published.current.swap(allocate(value), Ordering::AcqRel);
-        let passage = self.published.readers.ask();
-        self.retired.push(Retired { value: AtomicPtr::new(old), passage });
+        let grace_period = self.published.readers.start_grace_period();
+        self.retired.push(Retired { value: AtomicPtr::new(old), grace_period });
     }
 
     /// Frees the replaced values that nobody can have a reference to any more. Returns the number of the others.
     pub fn reclaim(&mut self) -> usize {
         self.retired.retain_mut(|retired| {
-            let is_over = retired.passage.is_over();
+            let is_over = retired.grace_period.is_over();
             if is_over {
                 free(&retired.value);
             }

@@ -6,7 +6,7 @@ use crate::atomics::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// A thread that reads shared values in its breaths, for as long as this exists.
 ///
-/// It [passes](Reader::pass) between two breaths when it is asked to.
+/// It [passes](Reader::quiescent) between two breaths when it is asked to.
 pub struct Reader(Arc<ReaderState>);
 
 struct ReaderState {
@@ -21,7 +21,7 @@ struct ReaderState {
 
 impl Reader {
     /// Between two breaths: the thread has no reference to a shared value now.
-    pub fn pass(&self) {
+    pub fn quiescent(&self) {
         // What was replaced before the thread was asked is what it reads from here on.
         let asked = self.0.asked.load(Ordering::Acquire);
         self.0.passed.store(asked, Ordering::Release);
@@ -60,8 +60,8 @@ impl Readers {
         READERS.get_or_init(|| Arc::new(Readers::new()))
     }
 
-    /// Adds a reader; `ask` makes its thread [pass](Reader::pass) soon.
-    pub fn enrol(&self, ask: impl Fn() + Send + Sync + 'static) -> Reader {
+    /// Adds a reader; `ask` makes its thread [pass](Reader::quiescent) soon.
+    pub fn register(&self, ask: impl Fn() + Send + Sync + 'static) -> Reader {
         let state = Arc::new(ReaderState {
             asked: AtomicU64::new(0),
             passed: AtomicU64::new(0),
@@ -73,7 +73,7 @@ impl Readers {
     }
 
     /// Asks all readers to pass.
-    pub fn ask(&self) -> Passage {
+    pub fn start_grace_period(&self) -> GracePeriod {
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         readers.retain(|reader| !reader.has_ended());
         let ask = |reader: &Arc<ReaderState>| {
@@ -81,17 +81,17 @@ impl Readers {
             (reader.ask)();
             (Arc::clone(reader), number)
         };
-        Passage(readers.iter().map(ask).collect())
+        GracePeriod(readers.iter().map(ask).collect())
     }
 }
 
-/// The readers that have yet to pass since they were [asked](Readers::ask).
-pub struct Passage(
+/// The readers that have yet to pass since they were [asked](Readers::start_grace_period).
+pub struct GracePeriod(
     /// Each reader with the number of its request.
     Vec<(Arc<ReaderState>, u64)>,
 );
 
-impl Passage {
+impl GracePeriod {
     /// The number of readers that have yet to pass, as far as is known.
     pub fn readers(&self) -> usize {
         self.0.len()

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bellows_shared::{Breath, Head, Published, Reader, Readers, Words};
+use bellows_shared::{Breath, Published, Reader, Readers, SeqLockHead, SeqLockWords};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
@@ -54,11 +54,11 @@ fn breathe(published: &Published<Value>, reader: &Reader, passes: Passes) {
         let value = published.read(&call);
         let seen = value.number();
         if passes == Passes::Within {
-            reader.pass();
+            reader.quiescent();
         }
         assert!(seen >= last && value.number() == seen, "{seen} after {last}");
         last = seen;
-        reader.pass();
+        reader.quiescent();
     }
 }
 
@@ -68,7 +68,7 @@ fn check(passes: Passes) {
         let published = Arc::new(Published::with_readers(Value::new(1), Arc::clone(&readers)));
         // Leaked, so that a test that finds a race ends there.
         let published = std::mem::ManuallyDrop::new(published);
-        let reader = readers.enrol(|| ());
+        let reader = readers.register(|| ());
         let reading = {
             let published = Arc::clone(&published);
             thread::spawn(move || breathe(&published, &reader, passes))
@@ -116,7 +116,7 @@ fn writers_take_turns() {
 }
 
 /// A group of two words, which are both the number in its head.
-type Group = (Head, Words<2>);
+type Group = (SeqLockHead, SeqLockWords<2>);
 
 fn replace(group: &Group, number: u64) -> bool {
     group.0.replace(group.0.load(), number, &group.1, &[number; 2])
@@ -127,7 +127,7 @@ fn words_that_are_replaced_together_are_seen_together() {
     // One comparison in each model, which has few interleavings then.
     for expected in [[0, 0], [1, 1], [0, 1], [1, 0]] {
         loom::model(move || {
-            let group = Arc::new((Head::default(), Words::<2>::default()));
+            let group = Arc::new((SeqLockHead::default(), SeqLockWords::<2>::default()));
             let writer = {
                 let group = Arc::clone(&group);
                 thread::spawn(move || assert!(replace(&group, 1)))
@@ -144,7 +144,7 @@ fn words_that_are_replaced_together_are_seen_together() {
 #[test]
 fn words_are_read_whole_or_not_at_all() {
     loom::model(|| {
-        let group = Arc::new((Head::default(), Words::<2>::default()));
+        let group = Arc::new((SeqLockHead::default(), SeqLockWords::<2>::default()));
         let writer = {
             let group = Arc::clone(&group);
             thread::spawn(move || assert!(replace(&group, 1)))
@@ -160,7 +160,7 @@ fn words_are_read_whole_or_not_at_all() {
 #[test]
 fn one_of_two_writers_replaces_words_at_a_time() {
     loom::model(|| {
-        let group = Arc::new((Head::default(), Words::<2>::default()));
+        let group = Arc::new((SeqLockHead::default(), SeqLockWords::<2>::default()));
         let other = {
             let group = Arc::clone(&group);
             thread::spawn(move || replace(&group, 1))
@@ -181,8 +181,8 @@ enum Omission {
     Fence,
 }
 
-/// A group of two words as [`Head`] and [`Words`] have it, with a reader that may omit a step: whether the words of the
-/// version that it saw first are these.
+/// A group of two words as [`SeqLockHead`] and [`SeqLockWords`] have it, with a reader that may omit a step: whether
+/// the words of the version that it saw first are these.
 fn naive_reader(omission: Omission) {
     // As above, one comparison in each model.
     for expected in [[0, 1], [1, 0]] {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, accessat, fchmod, fchown};
 
-use crate::way_out;
+use crate::remedy;
 
 /// The permissions and the group of a file that the process creates. Without them the file has those that the system
 /// assigns: all permissions that the umask leaves, and the group of the process or of the folder.
@@ -22,7 +22,7 @@ pub struct FileAccess {
 #[derive(Debug, thiserror::Error)]
 pub enum FileAccessError {
     /// The error of `fchmod(2)`: `EPERM` for a file of another user.
-    #[error("its mode cannot be set to {mode:04o}: {source}; {help}", help = way_out(.source, "leave the mode out"))]
+    #[error("its mode cannot be set to {mode:04o}: {source}; {help}", help = remedy(.source, "leave the mode out"))]
     Mode {
         /// The permission bits.
         mode: u32,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::way_out;
+use crate::remedy;
 
 /// A file that cannot be read, written or opened, in one sentence: ``cannot read `routes.txt`: it does not exist; correct
 /// the path, or create the file``.
@@ -48,7 +48,7 @@ fn why(path: &Path, error: &io::Error, usual: &str) -> (String, String) {
     if error.kind() == io::ErrorKind::IsADirectory {
         return ("it is a folder".to_owned(), "give the name of a file".to_owned());
     }
-    (reason(error), way_out(error, usual).to_owned())
+    (reason(error), remedy(error, usual).to_owned())
 }
 
 /// The first folder above a file that does not exist.

@@ -28,7 +28,7 @@
 //! | [`untrusted`] | directories of other users, who may change them at any time |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`FileError`] | the sentence about a file that cannot be used |
-//! | [`way_out`] | advice for a person about a system error |
+//! | [`remedy`] | advice for a person about a system error |
 //! | [`cpu`] | pinning a thread, identifying the processor |
 
 pub mod access;
@@ -49,6 +49,7 @@ pub mod numa;
 pub mod perf;
 pub mod private_file;
 pub mod private_folder;
+mod remedy;
 pub mod shared;
 pub mod signal;
 pub mod simd;
@@ -56,7 +57,6 @@ pub mod stack;
 pub mod text;
 pub mod untrusted;
 pub mod wake;
-mod way_out;
 
 pub use file_error::{FileError, reason};
-pub use way_out::way_out;
+pub use remedy::remedy;

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::way_out;
+use crate::remedy;
 
 /// Where `ip netns add NAME` keeps namespaces.
 const NAMED: &str = "/run/netns";
@@ -75,7 +75,7 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
             (io::ErrorKind::NotFound, Some(folder)) if folder.as_os_str() == OsStr::new(NAMED) => {
                 "`ip netns list` lists the names"
             }
-            _ => way_out(&error, "give the path of a network namespace, such as /proc/PID/ns/net"),
+            _ => remedy(&error, "give the path of a network namespace, such as /proc/PID/ns/net"),
         };
         io::Error::new(error.kind(), format!("cannot open the network namespace {}: {error}; {usual}", path.display()))
     })
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_namespace_and_the_way_out() {
+    fn errors_name_the_namespace_and_the_remedy() {
         assert_eq!(path_of(Path::new("blue")), Path::new("/run/netns/blue"));
         assert_eq!(path_of(Path::new("./blue")), Path::new("./blue"));
         let error = enter_network("there-is-none").unwrap_err().to_string();
         assert!(error.contains("/run/netns/there-is-none") && error.contains("ip netns list"), "{error}");
         let error = enter_network("/no/such/path").unwrap_err().to_string();
         assert!(error.contains("/no/such/path") && error.contains("check the path"), "{error}");
-        if lacks_privilege("errors_name_the_namespace_and_the_way_out") {
+        if lacks_privilege("errors_name_the_namespace_and_the_remedy") {
             return;
         }
         let error = enter_network("/proc/self/status").unwrap_err().to_string();

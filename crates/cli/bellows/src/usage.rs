@@ -68,10 +68,10 @@ pub fn print(mut error: clap::Error, definition: &clap::Command) -> ExitCode {
     suggest(&mut error, definition);
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some((_, way_out)) = OTHER_WORDS.iter().find(|(words, _)| words.contains(&word.as_str()))
+        && let Some((_, remedy)) = OTHER_WORDS.iter().find(|(words, _)| words.contains(&word.as_str()))
     {
         error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*way_out).to_owned().into()]));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*remedy).to_owned().into()]));
     }
     let text = error.render().to_string();
     if error.use_stderr() {

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use bellows_observe::timeline::{Names, Timeline};
 use bellows_observe::{RuntimeDir, Watchdog};
 use bellows_pmu::OpenError;
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 
 use crate::configuration::Graph;
 use crate::network::WorkerSpec;
@@ -34,7 +34,7 @@ pub enum WorkerError {
     /// Its timeline cannot be created.
     #[error(
         "the timeline of the worker `{0}` cannot be created: {1}; {help}",
-        help = way_out(.1, "free some memory or space on the tmpfs")
+        help = remedy(.1, "free some memory or space on the tmpfs")
     )]
     Timeline(String, io::Error),
     /// The events cannot be counted.

@@ -10,7 +10,7 @@ use bellows_observe::{Directory, RuntimeDir, Slab, Snapshot};
 use bellows_packet::pool;
 use bellows_pmu::OpenError;
 use bellows_ring::verdicts::{Overview, Verdict};
-use bellows_sys::{clock, way_out};
+use bellows_sys::{clock, remedy};
 use bellows_watch::Watch;
 use bellows_wiring::WiringError;
 
@@ -39,7 +39,7 @@ pub enum StartError {
     #[error("app `{0}`: {1}")]
     App(String, AppError),
     /// The counters cannot be created.
-    #[error("cannot create the counters: {0}; {help}", help = way_out(.0, "free some memory or space on the tmpfs"))]
+    #[error("cannot create the counters: {0}; {help}", help = remedy(.0, "free some memory or space on the tmpfs"))]
     Counters(std::io::Error),
     /// The events cannot be counted.
     #[error("{0}; choose other events with `events` in [engine], or none with `events = []`")]
@@ -47,7 +47,7 @@ pub enum StartError {
     /// The map of generated code for `perf` cannot be written.
     #[error(
         "cannot write the map of generated code for perf: {0}; {help}",
-        help = way_out(.0, "make /tmp writable")
+        help = remedy(.0, "make /tmp writable")
     )]
     PerfMap(std::io::Error),
     /// There is no packet pool, and none can be created.
@@ -145,9 +145,9 @@ impl Engine {
             Shared::new(&configuration, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf().map_err(StartError::PerfMap)?;
         let Configuration { topology, slab, mut graphs, mut plan } = configuration;
-        let further = &topology.workers[1..];
+        let others = &topology.workers[1..];
         let hire = |spec: &WorkerSpec| Member::hire(spec, &settings, shared.timelines());
-        let mut members = further.iter().map(hire).collect::<Result<Vec<_>, _>>()?;
+        let mut members = others.iter().map(hire).collect::<Result<Vec<_>, _>>()?;
         let mut parts = Parts::new(graphs.iter_mut().collect());
         if let Err((app, error)) = plan.start(&mut parts, None) {
             plan.stop_started(&mut parts);
@@ -242,7 +242,7 @@ impl Engine {
             attention: Arc::clone(&worker.attention),
             watchdog: Arc::clone(&worker.watchdog),
         };
-        self.shared.set_further(self.workers().skip(1).map(post).collect());
+        self.shared.set_other_workers(self.workers().skip(1).map(post).collect());
     }
 
     /// Calls `begin` of the apps that were started; in a reload, with the old graphs.
@@ -323,7 +323,7 @@ impl Engine {
                     }
                 }
                 ExitReason::Idle => {
-                    let verdict = if self.worker.still_rests() { Verdict::Rests } else { Verdict::Works };
+                    let verdict = if self.worker.is_still_out_of_work() { Verdict::OutOfWork } else { Verdict::Works };
                     if let Some(end) = self.end_of_all(verdict) {
                         return end;
                     }
@@ -376,7 +376,7 @@ impl Engine {
             self.paused(|engine| engine.count_late());
         }
         if requests & request::PASS != 0 {
-            self.worker.pass();
+            self.worker.quiescent();
         }
         if requests & request::COMMIT != 0 {
             self.paused(Engine::commit);
@@ -389,7 +389,7 @@ impl Engine {
         }
         let mut has_failures = self.worker.has_failures();
         if requests & request::LOOK != 0 {
-            self.shared.for_each_further(|attention| has_failures |= attention.take_failures());
+            self.shared.for_each_other_worker(|attention| has_failures |= attention.take_failures());
         }
         if has_failures {
             self.paused(Engine::show_failures);
@@ -412,13 +412,13 @@ impl Engine {
         if self.crew.is_empty() {
             return match own {
                 Verdict::Closed => Some(End::Closed),
-                Verdict::Rests => self.end_at_rest(),
+                Verdict::OutOfWork => self.end_out_of_work(),
                 Verdict::Works => None,
             };
         }
         let (shared, moved) = (&self.shared, self.worker.moved());
         let is_news = self.overview.is_news(own, moved, shared.attention.announced(), |look| {
-            shared.for_each_further(|attention| look(attention.published()));
+            shared.for_each_other_worker(|attention| look(attention.published()));
         });
         if !is_news {
             return None;
@@ -432,7 +432,7 @@ impl Engine {
         if !ends.is_empty() && ends.iter().all(|closed| *closed) {
             return Some(End::Closed);
         }
-        if !self.workers().skip(1).all(Worker::has_rested) || !self.workers_mut().all(Worker::rests) {
+        if !self.workers().skip(1).all(Worker::was_out_of_work) || !self.workers_mut().all(Worker::is_out_of_work) {
             return None;
         }
         let mut parts = self.parts();
@@ -440,11 +440,11 @@ impl Engine {
         if (0..crossings).any(|crossing| parts.is_moving(crossing)) {
             return None;
         }
-        self.end_at_rest()
+        self.end_out_of_work()
     }
 
-    /// How the run ends when all workers rest.
-    fn end_at_rest(&mut self) -> Option<End> {
+    /// How the run ends when all workers are out of work.
+    fn end_out_of_work(&mut self) -> Option<End> {
         let waiting: HashSet<String> = self.workers().flat_map(|worker| worker.graph.waiting_links()).collect();
         if waiting.is_empty() {
             return Some(End::Done);

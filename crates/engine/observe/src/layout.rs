@@ -123,7 +123,7 @@ pub mod doing {
     /// The engine sleeps.
     pub const ASLEEP: u64 = 4 << 32;
     /// Stands for the position of an app that has none, because a reload is about to add it.
-    pub const NEWCOMER: usize = u32::MAX as usize - 1;
+    pub const NEW_APP: usize = u32::MAX as usize - 1;
 
     /// A call of an app's `pull`, `push` or `tick`, by the app's position.
     pub const fn calling(app: usize) -> u64 {
@@ -189,7 +189,7 @@ pub mod account {
         PANICS, "How often it has panicked.";
         TAKEN, "Buffers that it took from the pool.";
         FREED, "Buffers that it gave back.";
-        UNMADE, "Drops of packets that never had a buffer.";
+        UNBUFFERED_DROPS, "Drops of packets that never had a buffer.";
         BROUGHT_IN, "Packets that came in other than through links and the pool.";
         HANDED_OFF, "Packets that went out other than through links and the pool.";
         HELD, "Packets inside it when the gauges were written.";

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_sys::shared::SharedCells;
 use bellows_sys::text::{cut, is_hidden, one_line, sanitize};
-use bellows_sys::{clock, way_out};
+use bellows_sys::{clock, remedy};
 use bellows_wiring::{LinkEnd, LinkSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub struct CurrentCall {
 }
 
 impl CurrentCall {
-    /// Decodes a number. [`doing::NEWCOMER`] stands for the app that [`Slab::name_newcomer`] has named.
+    /// Decodes a number. [`doing::NEW_APP`] stands for the app that [`Slab::name_new_app`] has named.
     fn read(number: u64, cells: &impl CounterCells) -> Option<CurrentCall> {
         let activity = match number >> 32 {
             0 => Activity::Call,
@@ -62,9 +62,9 @@ impl CurrentCall {
             _ => return None,
         };
         let app = usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)?;
-        let newcomer = || (app == doing::NEWCOMER).then(|| newcomer::name(cells));
+        let new_app = || (app == doing::NEW_APP).then(|| new_app::name(cells));
         let name = cells.directory().app(app).map(|entry| entry.name.clone());
-        Some(CurrentCall { app: name.or_else(newcomer)?, activity })
+        Some(CurrentCall { app: name.or_else(new_app)?, activity })
     }
 }
 
@@ -102,7 +102,7 @@ impl Liveness {
 }
 
 /// The name of an app that a reload is about to add: its length in bytes, then its bytes.
-mod newcomer {
+mod new_app {
     use bellows_sys::text::one_line;
 
     /// The maximum length of this name in bytes; a longer one is cut.
@@ -372,7 +372,7 @@ impl Directory {
             let histograms = cells.claim(Directory::HISTOGRAM_CELLS);
             directory.workers.push(WorkerEntry { name: name.clone(), cell, histograms, node: None });
             if worker == 0 {
-                directory.newcomer = cells.claim(newcomer::CELLS);
+                directory.newcomer = cells.claim(new_app::CELLS);
             }
             directory.apps.iter_mut().filter(|app| app.worker == worker).for_each(|app| cells.claim_app(app));
             let sent = directory.links.iter_mut().zip(links).filter(|(_, link)| link.workers[0] == worker);
@@ -457,7 +457,7 @@ impl Directory {
                 fits(worker.cell, self.engine.len().max(engine::COUNTERS.len()))
                     && fits(worker.histograms, Directory::HISTOGRAM_CELLS)
             })
-            && fits(self.newcomer, newcomer::CELLS)
+            && fits(self.newcomer, new_app::CELLS)
             && self.ticks_per_second > 0
             && self
                 .crossings
@@ -602,7 +602,7 @@ unsafe impl Sync for Slab {}
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be opened or mapped.
-    #[error("{0}: {1}; {help}", help = way_out(.1, "`bellows ps` lists the networks that can be read"))]
+    #[error("{0}: {1}; {help}", help = remedy(.1, "`bellows ps` lists the networks that can be read"))]
     Unreadable(PathBuf, io::Error),
     /// It is another kind of file, or of another version of Bellows.
     #[error("{0} is not a counter file of this version of bellows ({1})")]
@@ -707,8 +707,8 @@ impl Slab {
 
     /// Writes the name of an app that has no row here because a reload is about to add it. A reader may see parts of
     /// both names while another one is written.
-    pub fn name_newcomer(&self, name: &str) {
-        let name = &name.as_bytes()[..name.floor_char_boundary(newcomer::MAX_NAME)];
+    pub fn name_new_app(&self, name: &str) {
+        let name = &name.as_bytes()[..name.floor_char_boundary(new_app::MAX_NAME)];
         let first = self.directory.newcomer;
         self.set(first, name.len() as u64);
         for (index, bytes) in name.chunks(8).enumerate() {
@@ -952,7 +952,7 @@ mod tests {
         }
         directory.links.iter().for_each(|link| claim(0, link.cell, link::COUNTERS.len()));
         directory.crossings.iter().for_each(|crossing| claim(1, crossing.arrived, link::COUNTERS.len()));
-        claim(0, directory.newcomer, newcomer::CELLS);
+        claim(0, directory.newcomer, new_app::CELLS);
         for line in cells.chunks(LINE_CELLS) {
             let mut owners = line.iter().flatten();
             let first = owners.next();
@@ -967,9 +967,9 @@ mod tests {
     #[test]
     fn an_app_without_a_row_is_named() {
         let slab = Slab::create(directory(), 0, None).unwrap();
-        let number = doing::with(Activity::Start, doing::NEWCOMER);
+        let number = doing::with(Activity::Start, doing::NEW_APP);
         for name in ["next", "", "twelve bytes", &"ä".repeat(100)] {
-            slab.name_newcomer(name);
+            slab.name_new_app(name);
             let doing = CurrentCall::read(number, &slab).unwrap();
             assert_eq!((doing.app.as_str(), doing.activity), (&name[..name.len().min(128)], Activity::Start));
         }

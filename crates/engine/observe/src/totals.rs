@@ -165,11 +165,11 @@ impl AppTotals {
                 lost = lost.saturating_add(count);
             }
         }
-        let unmade = account(account::UNMADE);
-        let consumed = account(account::FREED).saturating_sub(dropped.saturating_sub(unmade));
+        let unbuffered = account(account::UNBUFFERED_DROPS);
+        let consumed = account(account::FREED).saturating_sub(dropped.saturating_sub(unbuffered));
         // A buffer that an app without inputs gives back has never become a packet.
         let unused = if entry.brings_in { consumed } else { 0 };
-        let made = sum([account(account::TAKEN), account(account::BROUGHT_IN), unmade].into_iter());
+        let made = sum([account(account::TAKEN), account(account::BROUGHT_IN), unbuffered].into_iter());
         let ended = if entry.ends && !entry.brings_in { consumed } else { 0 };
         AppTotals {
             in_packets: past(passed.in_packets, account::PAST_IN),

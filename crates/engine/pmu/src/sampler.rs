@@ -34,7 +34,7 @@ pub enum SampleError {
     #[error("there is no thread {0}")]
     Gone(i32),
     /// The user is not permitted.
-    #[error("thread {thread} may not be sampled: {}", way_out(*.paranoid))]
+    #[error("thread {thread} may not be sampled: {}", remedy(*.paranoid))]
     NotPermitted {
         /// The thread.
         thread: i32,
@@ -51,7 +51,7 @@ pub enum SampleError {
     },
 }
 
-fn way_out(paranoid: Option<i32>) -> String {
+fn remedy(paranoid: Option<i32>) -> String {
     match paranoid {
         Some(paranoid @ 3..) => format!(
             "kernel.perf_event_paranoid is {paranoid}; allow it with `sysctl kernel.perf_event_paranoid=2` or with the \

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 use rustix::io::Errno;
 use tracing::error;
 
@@ -140,7 +140,7 @@ fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
     let path = path.display();
     io::Error::new(
         error.kind(),
-        format!("{what} {path}: {error}; {}", way_out(error, "give a path in a folder that exists and is writable")),
+        format!("{what} {path}: {error}; {}", remedy(error, "give a path in a folder that exists and is writable")),
     )
 }
 

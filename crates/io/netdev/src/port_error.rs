@@ -75,7 +75,7 @@ fn advice<'a>(error: &io::Error, usual: &'a str) -> &'a str {
     match Errno::from_io_error(error) {
         Some(Errno::PERM | Errno::ACCESS) => usual,
         Some(Errno::NODEV | Errno::NXIO) => "check the name of the interface with `ip link`",
-        _ => bellows_sys::way_out(error, usual),
+        _ => bellows_sys::remedy(error, usual),
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_its_step_and_the_way_out() {
+    fn an_error_names_its_step_and_the_remedy() {
         let error = PortOpenError::at("open a packet socket", "grant CAP_NET_RAW");
         let error: PortOpenError = error(Errno::PERM);
         let text = error.to_string();

@@ -141,11 +141,11 @@ impl Guard {
         if port.told != port.answered {
             port.told = port.answered.clone();
             for address in &port.told {
-                let way_out = port.refused.as_ref().map_or_else(
-                    || way_out(&port.name, *address),
+                let remedy = port.refused.as_ref().map_or_else(
+                    || remedy(&port.name, *address),
                     |error| format!("arp_ignore of {} cannot be set: {error}", port.name),
                 );
-                tracing::warn!("{}: {}; {way_out}", port.name, sentence(&port.name, *address));
+                tracing::warn!("{}: {}; {remedy}", port.name, sentence(&port.name, *address));
             }
         }
     }
@@ -157,7 +157,7 @@ fn sentence(name: &str, address: Ipv4Addr) -> String {
 }
 
 /// What to do about an address of the interface itself.
-fn way_out(name: &str, address: Ipv4Addr) -> String {
+fn remedy(name: &str, address: Ipv4Addr) -> String {
     format!("remove the address from {name}: `ip address show to {address}` shows it, `ip address delete` removes it")
 }
 
@@ -336,7 +336,7 @@ pub fn find_conflicts(namespace: Option<&Path>, name: &str, addresses: &[Ipv4Add
         for &address in addresses {
             let has = |is_here: bool| is_present(&present, &hearing, &address, is_here);
             if has(true) {
-                found.push((sentence(name, address), way_out(name, address)));
+                found.push((sentence(name, address), remedy(name, address)));
             } else if let (true, Some(missing)) = (has(false), &unprivileged) {
                 let help = format!("`sysctl net.ipv4.conf.{name}.arp_ignore=1` prevents that; {missing}");
                 found.push((sentence(name, address), help));

@@ -388,8 +388,8 @@ fn outcome(
     let finished = match finished {
         Ok(finished) => finished,
         Err(error) => {
-            let way_out = bellows_sys::way_out(&error, "check the command and the working folder");
-            let why = format!("the command cannot be started: {error}; {way_out}");
+            let remedy = bellows_sys::remedy(&error, "check the command and the working folder");
+            let why = format!("the command cannot be started: {error}; {remedy}");
             return Err(Some(Failure::new(FailureKind::NotStarted, why)));
         }
     };

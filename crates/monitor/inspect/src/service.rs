@@ -6,8 +6,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use bellows_sys::remedy;
 use bellows_sys::untrusted::read_of_root;
-use bellows_sys::way_out;
 
 /// The file.
 pub const FILE: &str = "/etc/bellows/service.conf";
@@ -35,7 +35,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
             ));
         }
         Err(error) => {
-            let help = way_out(&error, "it is a short text");
+            let help = remedy(&error, "it is a short text");
             return Err(format!("{} cannot be read: {error}; {help}", path.display()));
         }
     };

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 
 /// The reason why a server cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ fn listen_help(address: &SocketAddr, error: &io::Error) -> String {
             format!("port {port} is privileged: give one from {FIRST_FREE_PORT} on, or grant CAP_NET_BIND_SERVICE")
         }
         io::ErrorKind::PermissionDenied => "the system forbids it; give another address or port".to_owned(),
-        _ => way_out(error, "give another address or port").to_owned(),
+        _ => remedy(error, "give another address or port").to_owned(),
     }
 }
 

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_state_the_place_and_the_way_out_but_not_the_key() {
+    fn errors_state_the_place_and_the_remedy_but_not_the_key() {
         let parse = |text: &str| Keys::parse(Algorithm::Aes128Gcm, text).unwrap_err().to_string();
         let errors = [
             (

@@ -24,7 +24,7 @@ const CHANGES: usize = 100_000;
 
 struct Call;
 
-// SAFETY: no reader is enrolled, so none passes.
+// SAFETY: no reader is registered, so none passes.
 unsafe impl Breath for Call {}
 
 trait Random: Known {

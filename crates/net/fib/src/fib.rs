@@ -93,7 +93,7 @@ impl<A: AddressFamily> Fib<A> {
 
     /// Access to the compiled tables for a thread that has no breaths.
     pub fn reader(&self) -> TableReader<'_, Tables<A>> {
-        TableReader::new(&self.tables, self.readers.enrol(|| ()))
+        TableReader::new(&self.tables, self.readers.register(|| ()))
     }
 
     /// The right to change routes, which waits for whoever has it.
@@ -175,7 +175,7 @@ impl<A: AddressFamily> Changes<'_, A> {
             tables.replace(Tables::of(grown));
         }
         if nodes.has_dropped() {
-            nodes.retire(self.fib.readers.ask());
+            nodes.retire(self.fib.readers.start_grace_period());
         }
         if result.is_ok() {
             dirty.clear();
@@ -346,7 +346,7 @@ mod tests {
 
     struct Call;
 
-    // SAFETY: no reader is enrolled, so none passes.
+    // SAFETY: no reader is registered, so none passes.
     unsafe impl Breath for Call {}
 
     fn find<A: AddressFamily, S: Search>(tables: &Tables<A>, keys: &[A]) -> Vec<u32> {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_shared::Passage;
+use bellows_shared::GracePeriod;
 
 /// Where nodes are, and where there is room.
 pub(crate) struct Nodes {
@@ -12,7 +12,7 @@ pub(crate) struct Nodes {
     end: u32,
     /// Nodes that no root leads to since the last [retirement](Nodes::retire).
     dropped: Vec<NodePlace>,
-    retired: VecDeque<(Passage, Vec<NodePlace>)>,
+    retired: VecDeque<(GracePeriod, Vec<NodePlace>)>,
     /// Units in nodes that roots lead to.
     used: usize,
 }
@@ -58,13 +58,13 @@ impl Nodes {
     }
 
     /// No root leads to the dropped nodes any more; they are free when all readers have passed.
-    pub fn retire(&mut self, passage: Passage) {
-        self.retired.push_back((passage, std::mem::take(&mut self.dropped)));
+    pub fn retire(&mut self, grace_period: GracePeriod) {
+        self.retired.push_back((grace_period, std::mem::take(&mut self.dropped)));
     }
 
     /// Makes the room of retired nodes available that nobody can read any more.
     pub fn reclaim(&mut self) {
-        while self.retired.front_mut().is_some_and(|(passage, _)| passage.is_over()) {
+        while self.retired.front_mut().is_some_and(|(grace_period, _)| grace_period.is_over()) {
             let (_, places) = self.retired.pop_front().expect("there is a first one");
             for NodePlace { first, size } in places {
                 let size = size as usize;

@@ -11,8 +11,8 @@ pub struct TableReader<'f, T> {
 /// The time within [`TableReader::read`].
 struct Reading;
 
-// SAFETY: the type is used only in `TableReader::read`, whose reader is enrolled with the readers of the table and borrowed
-// exclusively, so that it passes and ends only afterwards. The value stays on the stack of the thread.
+// SAFETY: the type is used only in `TableReader::read`, whose reader is registered with the readers of the table and
+// borrowed exclusively, so that it passes and ends only afterwards. The value stays on the stack of the thread.
 unsafe impl Breath for Reading {}
 
 impl<'f, T: Send + Sync + 'static> TableReader<'f, T> {
@@ -24,7 +24,7 @@ impl<'f, T: Send + Sync + 'static> TableReader<'f, T> {
     /// Calls a function with the tables as they are. While it runs, memory of replaced tables is kept.
     pub fn read<R>(&mut self, with: impl FnOnce(&T) -> R) -> R {
         let result = with(self.tables.read(&Reading));
-        self.reader.pass();
+        self.reader.quiescent();
         result
     }
 }

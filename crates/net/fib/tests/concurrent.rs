@@ -33,7 +33,7 @@ fn look_up_while_changing<A: AddressFamily>(prefixes: &[Prefix<A>]) {
     thread::scope(|scope| {
         let _stop = Stop(&stop);
         for _ in 0..2 {
-            let reader = readers.enrol(|| ());
+            let reader = readers.register(|| ());
             scope.spawn(|| {
                 let reader = reader;
                 let mut next = vec![0; keys.len()];
@@ -42,7 +42,7 @@ fn look_up_while_changing<A: AddressFamily>(prefixes: &[Prefix<A>]) {
                     for (place, &next) in next.iter().enumerate() {
                         assert!(next == NO_ROUTE || next as usize / 2 == place, "{} has {next}", keys[place].shown());
                     }
-                    reader.pass();
+                    reader.quiescent();
                 }
             });
         }

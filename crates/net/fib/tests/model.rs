@@ -75,7 +75,7 @@ fn expected<A: AddressFamily>(model: &Model<A>, key: A) -> u32 {
 
 fn check<A: Near>(rounds: &[Vec<Change<A>>], seeds: &[u64]) {
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let fib = Fib::<A>::with_readers(readers).unwrap();
     let mut model = Model::new();
     for round in rounds {
@@ -104,7 +104,7 @@ fn check<A: Near>(rounds: &[Vec<Change<A>>], seeds: &[u64]) {
         for (&key, &found) in keys.iter().zip(&found) {
             assert_eq!(found, expected(&model, key), "{}", key.shown());
         }
-        reader.pass();
+        reader.quiescent();
     }
 }
 
@@ -147,7 +147,7 @@ fn nested(random: &mut fastrand::Rng) -> Prefix<u128> {
 #[test]
 fn many_ipv6_prefixes_as_a_search_by_length() {
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let fib = Fib::<u128>::with_readers(readers).unwrap();
     let mut random = fastrand::Rng::with_seed(8);
     let mut model = BTreeMap::new();
@@ -177,7 +177,7 @@ fn many_ipv6_prefixes_as_a_search_by_length() {
         for (&key, &found) in keys.iter().zip(&found) {
             assert_eq!(found, longest(&model, key), "{} in round {round}", key.shown());
         }
-        reader.pass();
+        reader.quiescent();
     }
 }
 
@@ -194,7 +194,7 @@ fn check_ends(fib: &Fib<u32>, model: &Model<u32>) {
 #[test]
 fn more_numbers_than_there_are_codes() {
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let fib = Fib::<u32>::with_readers(readers).unwrap();
     let mut model = Model::new();
     let mut changes = fib.lock();
@@ -215,14 +215,14 @@ fn more_numbers_than_there_are_codes() {
         }
         changes.commit().unwrap();
         check_ends(&fib, &model);
-        reader.pass();
+        reader.quiescent();
     }
 }
 
 #[test]
 fn replaced_routes_are_seen_at_once_and_change_further() {
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let fib = Fib::<u32>::with_readers(readers).unwrap();
     for round in 0..5_u32 {
         let (mut rib, mut model) = (bellows_fib::Rib::default(), Model::new());
@@ -244,7 +244,7 @@ fn replaced_routes_are_seen_at_once_and_change_further() {
         changes.commit().unwrap();
         model.insert((prefix, 0), 77);
         check_ends(&fib, &model);
-        reader.pass();
+        reader.quiescent();
     }
 }
 
@@ -252,7 +252,7 @@ fn replaced_routes_are_seen_at_once_and_change_further() {
 #[test]
 fn hosts_on_links_as_a_search_by_length() {
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let fib = Fib::<u128>::with_readers(readers).unwrap();
     let mut random = fastrand::Rng::with_seed(9);
     let mut model = BTreeMap::new();
@@ -289,7 +289,7 @@ fn hosts_on_links_as_a_search_by_length() {
         for (&key, &found) in keys.iter().zip(&found) {
             assert_eq!(found, longest(&model, key), "{} in round {round}", key.shown());
         }
-        reader.pass();
+        reader.quiescent();
     }
 }
 

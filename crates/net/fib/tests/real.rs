@@ -105,7 +105,7 @@ fn filled<A: Real>(readers: &Arc<Readers>, prefixes: &[Prefix<A>], random: &mut 
 fn as_a_search_by_length<A: Real>(prefixes: &[Prefix<A>], checked: usize) {
     let mut random = Rng::with_seed(3);
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let (fib, mut model) = filled(&readers, prefixes, &mut random);
     let keys = near(prefixes.iter().copied().step_by(prefixes.len() / checked), &mut random);
     check(&fib, &model, &keys);
@@ -129,7 +129,7 @@ fn as_a_search_by_length<A: Real>(prefixes: &[Prefix<A>], checked: usize) {
         changes.commit().unwrap();
         drop(changes);
         check(&fib, &model, &near(changed.into_iter(), &mut random));
-        reader.pass();
+        reader.quiescent();
     }
     check(&fib, &model, &keys);
 }
@@ -148,7 +148,7 @@ impl Drop for Stop<'_> {
 fn while_routes_change<A: Real>(prefixes: &[Prefix<A>]) {
     let mut random = Rng::with_seed(4);
     let readers = Arc::new(Readers::new());
-    let reader = readers.enrol(|| ());
+    let reader = readers.register(|| ());
     let (fib, model) = filled(&readers, prefixes, &mut random);
     let some = prefixes.iter().copied().step_by(prefixes.len() / 1_000);
     let keys = near(some, &mut random);
@@ -169,7 +169,7 @@ fn while_routes_change<A: Real>(prefixes: &[Prefix<A>]) {
                 for ((next, allowed), key) in next.iter().zip(&allowed).zip(&keys) {
                     assert!(*next == NO_ROUTE || allowed.contains(next), "{} has {next}", key.shown());
                 }
-                reader.pass();
+                reader.quiescent();
                 passes.fetch_add(1, Ordering::Relaxed);
             }
         });

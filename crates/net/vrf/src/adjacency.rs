@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
-pub use bellows_shared::Seen;
-use bellows_shared::{Head, Words};
+pub use bellows_shared::SeqSnapshot;
+use bellows_shared::{SeqLockHead, SeqLockWords};
 use bellows_sys::cache::prefetch;
 use bellows_sys::clock;
 use bellows_wire::EtherType;
@@ -82,13 +82,13 @@ pub const MAX_HEADER: usize = 24;
 
 const WORDS: usize = 7;
 
-/// Where the parts of a head are.
+/// Where the parts of a state word are.
 const KIND_BITS: u32 = 4;
 const INTERFACE_SHIFT: u32 = KIND_BITS;
 const MTU_SHIFT: u32 = INTERFACE_SHIFT + 12;
 const LENGTH_SHIFT: u32 = MTU_SHIFT + 16;
 
-/// The code of [`AdjacencyKind::Incomplete`] in a head if the next hop's family is not that of the packets.
+/// The code of [`AdjacencyKind::Incomplete`] in a state word if the next hop's family is not that of the packets.
 const INCOMPLETE_OTHER: u64 = 4;
 
 /// What an adjacency is for.
@@ -138,7 +138,7 @@ pub struct AdjacencyState(u64);
 impl AdjacencyState {
     /// That of an adjacency which is being replaced is the one of an unused one.
     #[inline(always)]
-    pub fn of(seen: Seen) -> AdjacencyState {
+    pub fn of(seen: SeqSnapshot) -> AdjacencyState {
         AdjacencyState(if seen.is_changing() { 0 } else { seen.value() })
     }
 
@@ -209,14 +209,14 @@ impl AdjacencyState {
 /// One adjacency on a cache line of its own, so that a packet costs one line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-struct Line {
-    head: Head,
+struct AdjacencyLine {
+    state_word: SeqLockHead,
     /// Bytes 0 to 8 and 6 to 14 of the header, the two stores of an Ethernet header without tags; bytes 8 to 24; the next
     /// hop's address, and whether there is one (4 or 6).
-    words: Words<WORDS>,
+    words: SeqLockWords<WORDS>,
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<AdjacencyLine>() == 64);
 
 /// The adjacencies of a router. Workers read them while control threads replace them, and neither waits.
 ///
@@ -227,11 +227,11 @@ const _: () = assert!(size_of::<Line>() == 64);
 /// index is used again after all others, and not within ten seconds.
 #[derive(Debug)]
 pub struct Adjacencies {
-    lines: Box<[Line]>,
+    lines: Box<[AdjacencyLine]>,
     capacity: usize,
     /// Nanoseconds for which an index rests.
     rest: u64,
-    state: Mutex<Free>,
+    free: Mutex<Free>,
 }
 
 /// The free indices: those never used, from `next` on, and those given back.
@@ -276,13 +276,13 @@ impl Adjacencies {
         let first = special::FIRST as usize;
         let capacity = capacity.min(MAX_ADJACENCIES - first);
         let length = (first + capacity + spare).min(MAX_ADJACENCIES);
-        let lines = std::iter::repeat_with(Line::default).take(length).collect();
-        Adjacencies { lines, capacity, rest, state: Mutex::new(Free { next: first, returned: VecDeque::new() }) }
+        let lines = std::iter::repeat_with(AdjacencyLine::default).take(length).collect();
+        Adjacencies { lines, capacity, rest, free: Mutex::new(Free { next: first, returned: VecDeque::new() }) }
     }
 
     /// The number of adjacencies in use.
     pub fn used(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).used()
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).used()
     }
 
     /// The number of adjacencies that there is room for.
@@ -295,17 +295,17 @@ impl Adjacencies {
     /// # Errors
     /// If there is no room.
     pub fn add(&self, adjacency: &Adjacency) -> Result<u32, Exhausted> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.used() >= self.capacity {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.used() >= self.capacity {
             return Err(Exhausted::Used(self.capacity));
         }
-        let index = if state.next < self.lines.len() {
-            state.next += 1;
-            state.next as u32 - 1
+        let index = if free.next < self.lines.len() {
+            free.next += 1;
+            free.next as u32 - 1
         } else {
             let now = clock::now();
             let has_rested = |&mut (_, since): &mut (u32, u64)| now.saturating_sub(since) >= self.rest;
-            state.returned.pop_front_if(has_rested).ok_or(Exhausted::Resting)?.0
+            free.returned.pop_front_if(has_rested).ok_or(Exhausted::Resting)?.0
         };
         self.write(index, adjacency);
         Ok(index)
@@ -313,13 +313,13 @@ impl Adjacencies {
 
     /// Replaces an adjacency. Packets that are being sent meanwhile get the old header or the new one.
     pub fn set(&self, index: u32, adjacency: &Adjacency) {
-        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         self.write(index, adjacency);
     }
 
     /// Frees an index that no route leads to any more.
     pub fn remove(&self, index: u32) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = Adjacency {
             kind: AdjacencyKind::Unused,
             interface: 0,
@@ -329,7 +329,7 @@ impl Adjacencies {
             next_hop: None,
         };
         self.write(index, &unused);
-        state.returned.push_back((index, clock::now()));
+        free.returned.push_back((index, clock::now()));
     }
 
     /// Writes a line. The caller has the lock.
@@ -340,7 +340,7 @@ impl Adjacencies {
             AdjacencyKind::Incomplete if is_other => INCOMPLETE_OTHER,
             kind => kind as u64,
         };
-        let shape = code
+        let state = code
             | u64::from(adjacency.interface & 0xfff) << INTERFACE_SHIFT
             | u64::from(adjacency.mtu) << MTU_SHIFT
             | u64::from(adjacency.length) << LENGTH_SHIFT;
@@ -352,7 +352,7 @@ impl Adjacencies {
         };
         let words = [part(0), part(6), part(8), part(16), address as u64, (address >> 64) as u64, family];
         // Only owners of the lock write, so nobody else is faster.
-        let replaced = line.head.replace(line.head.load(), shape, &line.words, &words);
+        let replaced = line.state_word.replace(line.state_word.load(), state, &line.words, &words);
         debug_assert!(replaced, "two writers");
     }
 
@@ -360,12 +360,12 @@ impl Adjacencies {
     pub fn get(&self, index: u32) -> Option<Adjacency> {
         let line = self.lines.get(index as usize)?;
         loop {
-            let seen = line.head.load();
-            let Some(words) = line.head.read::<WORDS, WORDS>(seen, &line.words) else {
+            let seen = line.state_word.load();
+            let Some(words) = line.state_word.read::<WORDS, WORDS>(seen, &line.words) else {
                 std::hint::spin_loop();
                 continue;
             };
-            let shape = AdjacencyState(seen.value());
+            let state = AdjacencyState(seen.value());
             let [first, _, second, third, low, high, family] = words;
             let mut header = [0; MAX_HEADER];
             let (chunks, _) = header.as_chunks_mut::<8>();
@@ -376,7 +376,7 @@ impl Adjacencies {
                 6 => Some(IpAddr::V6(Ipv6Addr::from(address))),
                 _ => None,
             };
-            let (kind, interface, mtu, length) = (shape.kind(), shape.interface(), shape.mtu(), shape.length());
+            let (kind, interface, mtu, length) = (state.kind(), state.interface(), state.mtu(), state.length());
             return (kind != AdjacencyKind::Unused).then_some(Adjacency {
                 kind,
                 interface,
@@ -388,45 +388,46 @@ impl Adjacencies {
         }
     }
 
-    /// The shape of an adjacency, or that of an unused one if there is no such index. Hot.
+    /// The state of an adjacency, or that of an unused one if there is no such index. Hot.
     #[inline(always)]
-    pub fn shape(&self, index: u32) -> AdjacencyState {
-        self.lines.get(index as usize).map_or(AdjacencyState(0), |line| AdjacencyState::of(line.head.load()))
+    pub fn state(&self, index: u32) -> AdjacencyState {
+        self.lines.get(index as usize).map_or(AdjacencyState(0), |line| AdjacencyState::of(line.state_word.load()))
     }
 
-    /// Bytes 0 to 8 and 6 to 14 of an adjacency's header, in memory order, and its shape now: they belong together if that
-    /// is complete. Hot.
+    /// Bytes 0 to 8 and 6 to 14 of an adjacency's header, in memory order, and its state now: they belong together if
+    /// that is complete. Hot.
     #[inline(always)]
     pub fn header(&self, index: u32) -> ([u64; 2], AdjacencyState) {
         let Some(line) = self.lines.get(index as usize) else { return ([0; 2], AdjacencyState(0)) };
-        let seen = line.head.load();
-        let words = line.head.read::<WORDS, 2>(seen, &line.words);
+        let seen = line.state_word.load();
+        let words = line.state_word.read::<WORDS, 2>(seen, &line.words);
         words.map_or(([0; 2], AdjacencyState(0)), |words| (words, AdjacencyState::of(seen)))
     }
 
     /// The same for loops, which keep it in registers.
     #[inline(always)]
-    pub fn lines(&self) -> Lines<'_> {
-        Lines(&self.lines)
+    pub fn table(&self) -> AdjacencyTable<'_> {
+        AdjacencyTable(&self.lines)
     }
 }
 
 /// Adjacencies, borrowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Lines<'a>(&'a [Line]);
+pub struct AdjacencyTable<'a>(&'a [AdjacencyLine]);
 
-impl Lines<'_> {
-    /// The head of an adjacency, for [`Lines::header_of`]: that of an unused one if there is no such index. Hot.
+impl AdjacencyTable<'_> {
+    /// The state word of an adjacency, for [`AdjacencyTable::header_of`]: that of an unused one if there is no such
+    /// index. Hot.
     #[inline(always)]
-    pub fn head(self, index: u32) -> Seen {
-        self.0.get(index as usize).map_or(Seen::default(), |line| line.head.load())
+    pub fn state_word(self, index: u32) -> SeqSnapshot {
+        self.0.get(index as usize).map_or(SeqSnapshot::default(), |line| line.state_word.load())
     }
 
-    /// The header of an adjacency, as [`Adjacencies::header`], and whether it is that of when the head was seen, unless
-    /// that [is changing](Seen::is_changing). Hot.
+    /// The header of an adjacency, as [`Adjacencies::header`], and whether it is that of when the state word was seen,
+    /// unless that [is changing](SeqSnapshot::is_changing). Hot.
     #[inline(always)]
-    pub fn header_of(self, index: u32, seen: Seen) -> ([u64; 2], bool) {
-        self.0.get(index as usize).map_or(([0; 2], false), |line| line.head.read_if_same(seen, &line.words))
+    pub fn header_of(self, index: u32, seen: SeqSnapshot) -> ([u64; 2], bool) {
+        self.0.get(index as usize).map_or(([0; 2], false), |line| line.state_word.read_if_same(seen, &line.words))
     }
 
     /// Prefetches an adjacency. Hot.
@@ -467,18 +468,18 @@ mod tests {
         let wanted = [numbered(0xfffe), v6, glean];
         let indices = wanted.map(|adjacency| table.add(&adjacency).unwrap());
         assert_eq!(indices.map(|index| table.get(index).unwrap()), wanted);
-        let (header, shape) = table.header(indices[0]);
-        assert_eq!((shape.interface(), shape.mtu(), shape.length()), (0xffe, 0xfffe, 14));
-        assert!(shape.is_complete() && shape == table.shape(indices[0]));
+        let (header, state) = table.header(indices[0]);
+        assert_eq!((state.interface(), state.mtu(), state.length()), (0xffe, 0xfffe, 14));
+        assert!(state.is_complete() && state == table.state(indices[0]));
         assert_eq!(
-            (shape.is_usual(), header.map(u64::to_ne_bytes)),
+            (state.is_usual(), header.map(u64::to_ne_bytes)),
             (true, [[0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]; 2])
         );
-        assert!(indices[1..].iter().all(|&index| !table.shape(index).is_complete()));
+        assert!(indices[1..].iter().all(|&index| !table.state(index).is_complete()));
         // The headers of these are none of IPv6.
         let kinds = |index| {
-            let shape = table.shape(index);
-            (shape.is_used(), shape.is_unresolved(), shape.is_glean())
+            let state = table.state(index);
+            (state.is_used(), state.is_unresolved(), state.is_glean())
         };
         assert_eq!(indices.map(kinds), [(true, false, false), (true, false, false), (true, true, true)]);
         table.set(indices[1], &Adjacency { next_hop: Some([10, 0, 0, 1].into()), ..v6 });
@@ -514,14 +515,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| (0..20_000).for_each(|number| table.set(index, &numbered(number))));
             loop {
-                let ([first, second], shape) = table.header(index);
-                if !shape.is_complete() {
+                let ([first, second], state) = table.header(index);
+                if !state.is_complete() {
                     continue;
                 }
-                assert_eq!((first, first as u16), (second, shape.mtu().swap_bytes()));
+                assert_eq!((first, first as u16), (second, state.mtu().swap_bytes()));
                 let whole = table.get(index).unwrap();
                 assert_eq!(whole, numbered(whole.mtu));
-                if shape.mtu() == 19_999 {
+                if state.mtu() == 19_999 {
                     break;
                 }
             }

@@ -9,7 +9,7 @@
 //! | `route` | routes as people write them |
 //! | `discovery` | what IPv6 neighbours say |
 //! | `forgotten` | neighbours to be asked anew |
-//! | `neighbours`, `outline` | the states of neighbours, and hashes of those who are known |
+//! | `neighbours`, `neighbour_filter` | the states of neighbours, and hashes of those who are known |
 //! | `adjacency` | what it takes to send packets to a neighbour |
 //! | `family` | the families of the Internet Protocol |
 //! | `reserved` | destinations that no router forwards to |
@@ -26,8 +26,8 @@ pub mod route;
 mod family;
 mod forgotten;
 mod icmp_error;
+mod neighbour_filter;
 mod origin;
-mod outline;
 mod reserved;
 mod vrf;
 

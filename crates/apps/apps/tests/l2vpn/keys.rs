@@ -343,7 +343,7 @@ const MISTAKES: [Case; 39] = [
 ];
 
 #[test]
-fn mistakes_are_told_where_they_are_with_a_way_out() {
+fn mistakes_are_told_where_they_are_with_a_remedy() {
     for [from, to, message, place, help] in MISTAKES {
         assert!(VPN.contains(from), "{from}");
         let [said, at, advice] = mistake(&network(&VPN.replacen(from, to, 1)));

@@ -12,7 +12,7 @@ use bellows_engine::AppError;
 use bellows_events::{AppDegraded, AppRecovered};
 use bellows_packet::{LARGE_DATA_ROOM, Meta};
 use bellows_sys::access::{FileAccess, FileAccessError};
-use bellows_sys::{FileError, way_out};
+use bellows_sys::{FileError, remedy};
 use tracing::{error, warn};
 
 use super::place::{Sink, Staged, stage};
@@ -68,10 +68,10 @@ pub(super) enum OpenError {
     #[error(
         "{}: cannot be rotated: {source}; {}",
         .path.display(),
-        way_out(.source, "check the folder's permissions")
+        remedy(.source, "check the folder's permissions")
     )]
     Rotate { path: PathBuf, source: io::Error },
-    #[error("standard output cannot be written: {0}; {help}", help = way_out(.0, "send it on with `| tcpdump -n -r -`"))]
+    #[error("standard output cannot be written: {0}; {help}", help = remedy(.0, "send it on with `| tcpdump -n -r -`"))]
     Stdout(io::Error),
     #[error(
         "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, or give the \
@@ -314,7 +314,7 @@ impl Output {
                 "the file has reached the size limit of this process or of the file system; raise it with `ulimit -f`, or write \
                  several files with `rotate`"
             }
-            ErrorKind::Write { source, .. } => way_out(source, "check whether the file is writable"),
+            ErrorKind::Write { source, .. } => remedy(source, "check whether the file is writable"),
             _ => "check whether the file is writable",
         };
         self.report_failure(format!("{error}"), help, is_over);

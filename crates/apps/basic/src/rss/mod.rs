@@ -13,7 +13,7 @@ mod transit;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellows_common::lanes::Lanes;
+use bellows_common::nexts::NextVectors;
 use bellows_config::{
     BenchFiles, BenchRow, BenchSetup, ByName, Configure, Context, Duration, OutputSchema, SettingError,
 };
@@ -135,7 +135,7 @@ pub struct Rss {
     state: Option<RssState>,
     /// The state of the app that this one replaces, until the first tick.
     inherited: Option<RssState>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     /// The packets of each entry since the last rebalancing; empty without.
     loads: Vec<u32>,
     /// When to rebalance.
@@ -162,7 +162,7 @@ impl App for Rss {
         let mut input = io.input(0);
         let packets = input.packets();
         let count = packets.len();
-        let (numbers, owners, loads) = (self.lanes.numbers(count), &state.owners[..], &mut self.loads[..]);
+        let (numbers, owners, loads) = (self.next_vectors.nexts(count), &state.owners[..], &mut self.loads[..]);
         let entry = |hash: u32| hash as usize & (owners.len() - 1);
         if loads.is_empty() {
             self.hasher.look_up(packets, io.prefetch(), numbers, |hash| owners[entry(hash)]);
@@ -172,7 +172,7 @@ impl App for Rss {
                 owners[entry(hash)]
             });
         }
-        self.lanes.send_numbered(io, &mut input, count);
+        self.next_vectors.send_numbered(io, &mut input, count);
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -212,7 +212,7 @@ impl Rss {
     fn push_in_transit(&mut self, io: &Io<Self>) {
         self.rewire(io);
         self.release(io);
-        let Rss { config, hasher, state: Some(state), lanes, loads, .. } = self else { return };
+        let Rss { config, hasher, state: Some(state), next_vectors, loads, .. } = self else { return };
         let mut input = io.input(0);
         let mut count = input.len();
         if io.is_lossless() {
@@ -234,7 +234,7 @@ impl Rss {
                 *load += 1;
             }
             if !state.transit.is_moving(entry) {
-                lanes.push(usize::from(state.owners[entry]), packet);
+                next_vectors.push(usize::from(state.owners[entry]), packet);
             } else if free > 0 {
                 free -= 1;
                 io.count(Rss::HELD, 1);
@@ -243,7 +243,7 @@ impl Rss {
                 io.drop(packet, Rss::HOLD_FULL);
             }
         }
-        lanes.send(io);
+        next_vectors.send(io);
         self.plan(io);
     }
 
@@ -288,7 +288,7 @@ impl Rss {
         }
         let weight = |name: &str| self.config.weights.get(name).copied().unwrap_or(1);
         let outputs: Vec<(String, u32)> = names.map(|name| (name.to_owned(), weight(name))).collect();
-        self.lanes.resize(outputs.len());
+        self.next_vectors.resize(outputs.len());
         let state = match self.inherited.take().or(self.state.take()) {
             Some(old) => self.succeed(old, outputs, io),
             None => {
@@ -490,7 +490,7 @@ impl Configure for Rss {
             hasher,
             state: None,
             inherited: None,
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             loads: if config.rebalance.is_some() { vec![0; size] } else { Vec::new() },
             rebalances_at: 0,
             summary: Arc::default(),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use bellows_arena::Fixed;
-use bellows_shared::{Head, Seen, Words};
+use bellows_shared::{SeqLockHead, SeqLockWords, SeqSnapshot};
 use bellows_sys::cache::prefetch;
 use bellows_sys::keyed_hash::{self, KeyedHash};
 use bellows_wire::connection::{ConnectionKind, Key, Member, WORDS};
@@ -28,7 +28,7 @@ const TAG_BITS: u32 = 16;
 const STAGE_SHIFT: u32 = TAG_BITS + 1;
 const PROTOCOL_SHIFT: u32 = STAGE_SHIFT + 3;
 const TIME_SHIFT: u32 = PROTOCOL_SHIFT + 2;
-const TIMES: u32 = 1 << (Head::BITS - TIME_SHIFT);
+const TIMES: u32 = 1 << (SeqLockHead::BITS - TIME_SHIFT);
 
 /// How far a connection has come. A stage of 0 is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ pub(super) fn units(now: u64) -> u32 {
 /// A cache line of heads.
 #[repr(align(64))]
 #[derive(Default)]
-struct Bucket([Head; WAYS]);
+struct Bucket([SeqLockHead; WAYS]);
 
 /// A table of a fixed size. A connection is in the bucket that its hash selects.
 ///
@@ -177,7 +177,7 @@ struct Bucket([Head; WAYS]);
 pub(super) struct Connections {
     // On huge pages, because packets come to any of them.
     buckets: Fixed<[Bucket]>,
-    keys: Fixed<[Words<WORDS>]>,
+    keys: Fixed<[SeqLockWords<WORDS>]>,
     /// Nobody outside knows which connections share a bucket.
     hash: KeyedHash,
     timeouts: Timeouts,
@@ -276,7 +276,7 @@ impl Beginner {
 }
 
 /// A place that a connection may take: its rank, what becomes of the connection, the head, and what was seen of it.
-type Candidate<'c> = (u32, Entered, &'c Head, &'c Words<WORDS>, Seen);
+type Candidate<'c> = (u32, Entered, &'c SeqLockHead, &'c SeqLockWords<WORDS>, SeqSnapshot);
 
 /// What became of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +298,7 @@ impl Connections {
     pub(super) fn new(buckets: usize, timeouts: Timeouts) -> Connections {
         Connections {
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
-            keys: (0..buckets * WAYS).map(|_| Words::default()).collect(),
+            keys: (0..buckets * WAYS).map(|_| SeqLockWords::default()).collect(),
             hash: KeyedHash::new(),
             timeouts,
         }
@@ -310,7 +310,7 @@ impl Connections {
 
     /// The memory in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.buckets.len() * size_of::<Bucket>() + self.keys.len() * size_of::<Words<WORDS>>()
+        self.buckets.len() * size_of::<Bucket>() + self.keys.len() * size_of::<SeqLockWords<WORDS>>()
     }
 
     /// The places of the connections of packets. Their memory is prefetched: first all buckets, then all keys. Hot.
@@ -346,7 +346,7 @@ impl Connections {
 
     /// A connection that has not expired. Hot.
     #[inline(always)]
-    fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, HeadState)> {
+    fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&SeqLockHead, SeqSnapshot, HeadState)> {
         // Where it was when its memory was prefetched.
         if let Some(found) = self.at(key, place, place.way(), now) {
             return Some(found);
@@ -363,7 +363,7 @@ impl Connections {
 
     /// The connection of a head, if it is that of the key and has not expired.
     #[inline(always)]
-    fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&Head, Seen, HeadState)> {
+    fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&SeqLockHead, SeqSnapshot, HeadState)> {
         let bucket = place.bucket();
         let head = self.buckets[bucket].0.get(way)?;
         let seen = head.load();
@@ -462,7 +462,10 @@ impl Connections {
     }
 
     /// The connections of a bucket that is full: who began each, and its head.
-    fn begun(&self, place: Place) -> impl Iterator<Item = (Beginner, HeadState, &Head, &Words<WORDS>, Seen)> {
+    fn begun(
+        &self,
+        place: Place,
+    ) -> impl Iterator<Item = (Beginner, HeadState, &SeqLockHead, &SeqLockWords<WORDS>, SeqSnapshot)> {
         let bucket = place.bucket();
         let heads = self.buckets[bucket].0.iter().zip(&self.keys[bucket * WAYS..]);
         heads.filter_map(|(head, words)| {

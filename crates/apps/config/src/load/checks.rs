@@ -5,7 +5,7 @@ use crate::configure::SettingError;
 use crate::diagnostics::{Diagnostic, quoted};
 use crate::entry::AppTableError;
 use crate::schema::{Checker, SchemaShape, with_article};
-use crate::value::{self, Key, Place, Table};
+use crate::spanned::{self, Key, Place, Table};
 
 /// How often a table is read again without the key that was wrong. No app type has more keys than this.
 const MAX_ROUNDS: usize = 100;
@@ -59,7 +59,7 @@ impl Builder<'_> {
         table: &mut Table,
         place: Place,
         owner: Owner<'_>,
-        read: impl Fn(&Table) -> Result<(), value::Error>,
+        read: impl Fn(&Table) -> Result<(), spanned::Error>,
     ) -> Wrong {
         let given: Vec<String> = table.0.iter().map(|(key, _)| key.name.clone()).collect();
         let shape = SchemaShape::new(schema);

@@ -7,13 +7,13 @@ use serde_json::Value as Json;
 
 use super::links::SIDES;
 use super::{Builder, KnownApp, KnownKind, MAX_APPS, MAX_LINKS, Pending, TableKind, Wrong, common_of, has_key};
-use crate::bases::{Bases, base_of};
 use crate::compound::{CompoundEntry, PartKind, PartType};
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::entry::Entry;
-use crate::meant::nearest;
+use crate::path_bases::{Bases, base_of};
 use crate::source::{NamedTable, texts};
-use crate::value::{Key, Node, Place, Table, Value};
+use crate::spanned::{Key, Node, Place, Table, Value};
+use crate::suggest::nearest;
 
 /// The maximum depth of compound apps within compound apps.
 pub(super) const MAX_DEPTH: usize = 16;
@@ -255,10 +255,10 @@ impl<'r> Builder<'r> {
     }
 
     /// Reports a type that a compound app uses and the catalogue lacks, which is a mistake of the program.
-    pub(super) fn report_missing_type(&mut self, part: PartType, key: &Key, way_out: &str) {
+    pub(super) fn report_missing_type(&mut self, part: PartType, key: &Key, remedy: &str) {
         let missing =
             format!("{} is of the type `{}`, which the catalogue of this program lacks", quoted(&key.name), part.name);
-        let help = format!("the program adds it with {way_out}");
+        let help = format!("the program adds it with {remedy}");
         self.diagnostics.push(Diagnostic::error(missing).at(key.place, "made by a compound app").help(help));
     }
 

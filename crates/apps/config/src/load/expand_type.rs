@@ -9,13 +9,13 @@ use serde_json::Value as Json;
 use super::expand::{CompoundPort, Contents, NewApp};
 use super::links::index;
 use super::{Builder, KnownKind, Owner, Wrong};
-use crate::bases::Bases;
-use crate::common::Common;
+use crate::app_keys::Common;
 use crate::compound::{CompoundEntry, Parts};
 use crate::configure::Context;
 use crate::diagnostics::{Diagnostic, quoted};
+use crate::path_bases::Bases;
 use crate::source::NamedTable;
-use crate::value::{Key, Node, Place, Table, Value, of_json};
+use crate::spanned::{Key, Node, Place, Table, Value, of_json};
 
 impl Builder<'_> {
     /// Adds the parts of a compound app that a type describes.

@@ -7,7 +7,7 @@ use bellows_engine::{LinkEnd, LinkSpec, Ports, Side};
 
 use super::{Builder, KnownKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};
-use crate::value::{Node, Place, Value};
+use crate::spanned::{Node, Place, Value};
 
 /// A link and where it is written.
 pub(super) struct LocatedLink {

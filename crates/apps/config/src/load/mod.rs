@@ -22,22 +22,21 @@ use bellows_observe::RuntimeDir;
 use bellows_sys::capability::Set;
 use serde::Deserialize;
 
-use crate::common::{Common, common_keys};
+use crate::app_keys::{Common, common_keys};
 use crate::compound::{CompoundEntry, PartType};
 use crate::configure::{Context, SystemAccess};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::entry::{Entry, ObjectEntry};
 use crate::manual::engine_manual;
-use crate::meant::is_sure;
 use crate::objects::{Change, Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
 use crate::schema::SchemaShape;
 use crate::secrets::hidden;
 use crate::source::{Description, FileReader, NamedTable, Overrides};
+use crate::spanned::{Key, Node, Place, Table, Value};
 use crate::texts::Texts;
-use crate::value::{Key, Node, Place, Table, Value};
 
 use checks::{Owner, Wrong};
 use expand::Scope;

@@ -12,13 +12,13 @@ use serde::Deserialize;
 use super::expand::{CompoundPort, Contents, NewApp, moved};
 use super::links::index;
 use super::{Builder, KnownKind, Owner, Wrong};
-use crate::bases::{Bases, base_of};
-use crate::common::Common;
+use crate::app_keys::Common;
 use crate::diagnostics::{Diagnostic, listed, quoted};
-use crate::meant::nearest;
 use crate::parameters::{Parameter, ParameterType, network_part_schema, parameter_schema, ports_schema, values_schema};
+use crate::path_bases::{Bases, base_of};
 use crate::source::{FileReader, NamedTable};
-use crate::value::{self, Key, Node, Place, Table, Value};
+use crate::spanned::{self, Key, Node, Place, Table, Value};
+use crate::suggest::nearest;
 
 /// The file of a compound app, before its parameters have values.
 pub(super) struct PartFile {
@@ -346,8 +346,8 @@ impl Builder<'_> {
 }
 
 /// Reads each value of a table as its type.
-fn read_all(table: &Table, kind: impl Fn(&str) -> ParameterType) -> Result<(), value::Error> {
+fn read_all(table: &Table, kind: impl Fn(&str) -> ParameterType) -> Result<(), spanned::Error> {
     table.0.iter().try_for_each(|(key, node)| {
-        kind(&key.name).read(node).map_err(|error| value::Error { key: Some(key.name.clone()), ..error })
+        kind(&key.name).read(node).map_err(|error| spanned::Error { key: Some(key.name.clone()), ..error })
     })
 }

@@ -8,8 +8,8 @@ use super::Builder;
 use super::expand::CompoundPort;
 use super::links::{SIDES, SidePorts, index};
 use crate::diagnostics::{Diagnostic, listed, quoted};
-use crate::meant::nearest;
-use crate::value::{Place, Value};
+use crate::spanned::{Place, Value};
+use crate::suggest::nearest;
 
 impl Builder<'_> {
     /// Finds the ports of parts that ports of compound apps stand for, and reports wrong ones.

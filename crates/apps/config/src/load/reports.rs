@@ -9,8 +9,8 @@ use bellows_sys::private_file;
 use super::Builder;
 use crate::configure::{Context, Part, SettingError};
 use crate::diagnostics::{Diagnostic, quoted};
-use crate::value::{Key, Place, Table, Value};
-use crate::written;
+use crate::spanned::{Key, Place, Table, Value};
+use crate::text_span;
 use crate::wrong_file::{TextMistake, WrongFile};
 
 /// The maximum number of warnings about one app or object.
@@ -134,7 +134,7 @@ impl Builder<'_> {
         let place = node.place;
         let (Some(range), Value::Text(text)) = (&part.range, &node.value) else { return Some(place) };
         let range = range.start as usize..range.end as usize;
-        let within = written::place_within(self.diagnostics.text(place), text, &range);
+        let within = text_span::place_within(self.diagnostics.text(place), text, &range);
         Some(within.map_or(place, |range| Place {
             start: place.start + range.start,
             end: place.start + range.end,

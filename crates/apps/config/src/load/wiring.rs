@@ -9,8 +9,8 @@ use super::expand::CompoundPort;
 use super::links::{LocatedLink, SIDES, SidePorts, UNWRITTEN, index, other};
 use super::{Builder, KnownApp, KnownKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};
-use crate::meant::nearest;
-use crate::value::Place;
+use crate::spanned::Place;
+use crate::suggest::nearest;
 
 impl Builder<'_> {
     /// Reports wiring errors at the places of their links and apps.

@@ -9,7 +9,7 @@ use super::Builder;
 use super::checks::Owner;
 use crate::diagnostics::{Diagnostic, quoted};
 use crate::source::unknown_worker;
-use crate::value::{Key, Place, Table};
+use crate::spanned::{Key, Place, Table};
 use crate::worker::{WorkerConfig, worker_schema};
 
 impl Builder<'_> {

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::{FileReader, PART, TOO_LARGE};
 use crate::diagnostics::{Diagnostic, quoted};
-use crate::value::{Node, Place, Table, Value, table};
+use crate::spanned::{Node, Place, Table, Value, table};
 
 /// The maximum depth of includes.
 const MAX_DEPTH: usize = 16;

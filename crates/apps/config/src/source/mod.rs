@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use bellows_engine::MAIN;
 
-use crate::bases::Bases;
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
-use crate::meant::nearest;
+use crate::path_bases::Bases;
+use crate::spanned::{Key, Node, Place, Table, Value};
+use crate::suggest::nearest;
 use crate::texts::Texts;
-use crate::value::{Key, Node, Place, Table, Value};
 
 pub(crate) use self::files::syntax_errors;
 pub(crate) use self::set::setting_keys;

@@ -6,8 +6,8 @@ use toml::de::DeTable;
 
 use super::{FileReader, TOO_LARGE, texts, unknown_worker};
 use crate::diagnostics::{Diagnostic, SET, listed, quoted};
-use crate::meant::nearest;
-use crate::value::{Key, Node, Place, Table, Value, table};
+use crate::spanned::{Key, Node, Place, Table, Value, table};
+use crate::suggest::nearest;
 
 const HOW_TO_SET: &str = "write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a \
      value the key is removed";

@@ -4,8 +4,8 @@ use std::env::VarError;
 
 use super::{FileReader, MAX_EXPANDED};
 use crate::diagnostics::{Diagnostic, listed, quoted};
-use crate::meant::nearest;
-use crate::value::{Key, Node, Place, Table, Value};
+use crate::spanned::{Key, Node, Place, Table, Value};
+use crate::suggest::nearest;
 
 impl FileReader<'_> {
     /// Expands the variables and parameters in all texts of a value. Returns whether it has a value: a parameter may have

@@ -135,8 +135,8 @@ impl<K: InterfaceKind> Role for InterfaceRole<K> {
         let started = K::start(config.clone(), start, status);
         let (keeper, queues) = started.map_err(|error| {
             let waits = matches!(error, OpenError::Missing(_)) && !K::HAS_PEER && !start.may_be_missing;
-            let way_out = if waits { "; `wait = true` starts without it and waits for it" } else { "" };
-            format!("{}: {error}{way_out}", K::place(&config))
+            let remedy = if waits { "; `wait = true` starts without it and waits for it" } else { "" };
+            format!("{}: {error}{remedy}", K::place(&config))
         })?;
         let (session, told) = (PortSession::new(1), QueueCounts::default());
         Ok(InterfaceRole { keeper, queues, bell: None, session, told, config, has_unsent: false, is_deaf: false })

@@ -10,7 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, OutputSchema, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_filter::access::{Site, Unknown};
@@ -102,7 +102,7 @@ pub struct AccessList {
     /// The list of each interface, by its number; of all packets without a routing domain.
     by_interface: Vec<u16>,
     shown: Arc<Shown>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     verdicts: Vec<Fate>,
 }
 
@@ -152,7 +152,7 @@ impl App for AccessList {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
         self.pass(io, INPUT);
         self.pass(io, OPTIONS);
     }
@@ -174,7 +174,7 @@ impl AccessList {
         self.decide(packets);
         let has_error = io.is_linked(ERROR);
         let (mut permitted, mut rejected) = (0, 0);
-        for ((packet, verdict), number) in packets.iter_mut().zip(&self.verdicts).zip(self.lanes.numbers(count)) {
+        for ((packet, verdict), number) in packets.iter_mut().zip(&self.verdicts).zip(self.next_vectors.nexts(count)) {
             *number = match verdict {
                 Fate::By(RuleAction::Permit) => {
                     permitted += 1;
@@ -196,8 +196,8 @@ impl AccessList {
             fate => **fate == Fate::By(RuleAction::Permit),
         };
         let mut refused = self.verdicts[..count].iter().filter(|fate| !is_sent(fate));
-        self.lanes.send_all(io, index, input, |_| {
-            Verdict::Drop(match refused.next() {
+        self.next_vectors.send_all(io, index, input, |_| {
+            Next::Drop(match refused.next() {
                 Some(Fate::Undecided(Unknown::Fragment)) => AccessList::UNDECIDED_FRAGMENT,
                 Some(Fate::Undecided(Unknown::Missing)) => AccessList::UNDECIDED_SHORT,
                 Some(Fate::Undecided(Unknown::Headers)) => AccessList::UNDECIDED_HEADERS,
@@ -214,7 +214,7 @@ impl AccessList {
                 (None, _) => 0,
                 (Some(_), Direction::In) => Tag(packet.tag()).interface(),
                 (Some(domain), Direction::Out) => {
-                    domain.tables().adjacencies().shape(Tag(packet.tag()).number()).interface()
+                    domain.tables().adjacencies().state(Tag(packet.tag()).number()).interface()
                 }
             };
             by_interface.get(usize::from(number)).copied().unwrap_or(NONE)
@@ -311,6 +311,6 @@ impl Configure for AccessList {
         let shown = Arc::new(Shown(lists.iter().map(List::counts).collect()));
         let verdicts = vec![Fate::By(RuleAction::Deny); CAPACITY];
         let direction = config.direction;
-        Ok(AccessList { domain, direction, lists, by_interface, shown, lanes: Lanes::new(), verdicts })
+        Ok(AccessList { domain, direction, lists, by_interface, shown, next_vectors: NextVectors::new(), verdicts })
     }
 }

@@ -120,9 +120,9 @@ fn domain(access_in: &[&str], access_out: &[&str]) -> Arc<RoutingDomain> {
 fn of_domain(domain: &Arc<RoutingDomain>, direction: Direction) -> Rig {
     let (lists, by_interface) = AccessList::of_interfaces(domain, direction, &Context::default()).unwrap();
     let shown = Arc::new(Shown(lists.iter().map(List::counts).collect()));
-    let (lanes, verdicts) = (Lanes::new(), vec![Fate::By(RuleAction::Deny); CAPACITY]);
+    let (next_vectors, verdicts) = (NextVectors::new(), vec![Fate::By(RuleAction::Deny); CAPACITY]);
     let domain = Some(Arc::clone(domain));
-    let list = AccessList { domain, direction, lists, by_interface, shown, lanes, verdicts };
+    let list = AccessList { domain, direction, lists, by_interface, shown, next_vectors, verdicts };
     Rig::new(list, &["input"], &["output"])
 }
 

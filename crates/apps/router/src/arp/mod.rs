@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Refused};
 use bellows_common::limit::{Hearing, MessageSender};
+use bellows_common::nexts::{NextVectors, Refused};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, OutputSchema, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_netif::arp_guard;
@@ -85,7 +85,7 @@ const DEFEND_NS: u64 = 1_000_000_000;
 pub struct Arp {
     resolver: Resolver,
     hearing: Hearing,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     refused: Refused<Arp>,
     error: Option<u16>,
     host: Option<u16>,
@@ -182,11 +182,11 @@ impl App for Arp {
             // The host may have asked, even if the router has not.
             let is_proper = heard.map_or_else(|reason| reason.position() == Arp::UNASKED.position(), |()| true);
             match (self.host.filter(|_| is_proper && self.is_for_host(&packet)), heard) {
-                (Some(host), _) => self.lanes.push(host.into(), packet),
+                (Some(host), _) => self.next_vectors.push(host.into(), packet),
                 (None, Ok(())) => {}
                 (None, Err(reason)) => io.drop(packet, reason),
             }
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         drop(input);
         let mut input = io.input(RESOLVE);
@@ -199,7 +199,7 @@ impl App for Arp {
                 continue;
             }
             self.resolve(io, packet);
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         drop(input);
         self.refused.drop_all(io);
@@ -207,7 +207,7 @@ impl App for Arp {
     }
 
     fn tick(&mut self, io: &Io<Self>) {
-        self.resolver.rewire(io, &mut self.lanes);
+        self.resolver.rewire(io, &mut self.next_vectors);
         let find = |name| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
         [self.error, self.host] = ["error", HOST].map(|name| find(name).map(|output| output as u16));
         if !self.has_announced {
@@ -221,7 +221,7 @@ impl App for Arp {
                 Due::Gone(..) => io.count(Arp::EXPIRED, 1),
             }
             waited.into_iter().for_each(|packet| self.tell(io, packet));
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         self.upkeep(io);
     }
@@ -264,7 +264,7 @@ impl Arp {
         Arp {
             resolver: Resolver::new(domain, IpFamily::V4, limits),
             hearing: Hearing::new(links.len() - 1),
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             refused: Refused::new(),
             error: None,
             host: None,
@@ -288,7 +288,7 @@ impl Arp {
         }
         io.set(Arp::NEXT_HOPS_FAILED, self.resolver.failed());
         self.resolver.set_figures(io, &FIGURES);
-        self.lanes.send(io);
+        self.next_vectors.send(io);
     }
 
     /// Whether none of these packets to resolve finds room.
@@ -307,7 +307,7 @@ impl Arp {
 
     fn act(&mut self, io: &Io<Self>, resolved: Resolved) {
         match resolved {
-            Resolved::Send(output, packet) => self.lanes.push(output, packet),
+            Resolved::Send(output, packet) => self.next_vectors.push(output, packet),
             Resolved::Ask(key) => self.ask(io, key, None),
             Resolved::Waits => {}
             Resolved::Full(packet) => io.drop(packet, Arp::WAITING_FULL),
@@ -319,7 +319,7 @@ impl Arp {
     fn tell(&mut self, io: &Io<Self>, mut packet: Packet) {
         let Some(error) = self.error else { return io.drop(packet, Arp::UNRESOLVED) };
         packet.set_tag(Tag(packet.tag()).with(IcmpError::of(Reason::HostUnreachable).number()).0);
-        self.lanes.push(error.into(), packet);
+        self.next_vectors.push(error.into(), packet);
     }
 
     /// Takes in an ARP packet, and answers it.
@@ -447,8 +447,8 @@ impl Arp {
             for own in &interface.addresses {
                 if let IpAddr::V4(address) = own.address {
                     self.announce_one(io, number, interface, address);
-                    // A port may have more VLANs than a lane has room for.
-                    self.lanes.make_room(io, MAX_SENT);
+                    // A port may have more VLANs than a vector has room for.
+                    self.next_vectors.make_room(io, MAX_SENT);
                 }
             }
         }
@@ -500,8 +500,8 @@ impl Arp {
             io.count(Arp::UNMADE, 1);
             return false;
         };
-        let has_room = self.lanes.has_room(io, output);
-        self.lanes.push(output, packet);
+        let has_room = self.next_vectors.has_room(io, output);
+        self.next_vectors.push(output, packet);
         has_room
     }
 }

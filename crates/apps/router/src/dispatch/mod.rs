@@ -4,7 +4,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use bellows_common::lanes::{Lanes, UNUSUAL, Verdict};
+use bellows_common::nexts::{Next, NextVectors, UNUSUAL};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
@@ -39,7 +39,7 @@ pub struct Dispatch {
     outputs: Vec<u16>,
     names: Vec<String>,
     other: Option<u16>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 /// The name of the output for packets that match no rule.
@@ -60,16 +60,16 @@ impl App for Dispatch {
         if self.outputs.is_empty() {
             self.rewire(io);
         }
-        let Dispatch { rules, outputs, other, lanes, .. } = self;
+        let Dispatch { rules, outputs, other, next_vectors, .. } = self;
         let mut input = io.input(0);
         let packets = input.packets_mut();
-        let numbers = lanes.numbers(packets.len());
+        let numbers = next_vectors.nexts(packets.len());
         Simd::chosen().run(Sort { rules, outputs, packets, ahead: io.prefetch(), numbers });
-        lanes.send_all(io, 0, input, |packet| match (rules.find(packet.bytes()), &other) {
-            (Some(rule), _) if outputs[rule] != UNUSUAL => Verdict::To(outputs[rule].into()),
-            (_, Some(other)) => Verdict::To(usize::from(*other)),
-            (Some(_), None) => Verdict::Drop(Dispatch::NO_OUTPUT),
-            (None, None) => Verdict::Drop(Dispatch::NO_MATCH),
+        next_vectors.send_all(io, 0, input, |packet| match (rules.find(packet.bytes()), &other) {
+            (Some(rule), _) if outputs[rule] != UNUSUAL => Next::To(outputs[rule].into()),
+            (_, Some(other)) => Next::To(usize::from(*other)),
+            (Some(_), None) => Next::Drop(Dispatch::NO_OUTPUT),
+            (None, None) => Next::Drop(Dispatch::NO_MATCH),
         });
     }
 
@@ -85,7 +85,7 @@ impl Dispatch {
         let find = |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
         self.outputs = self.names.iter().map(|name| find(name).map_or(UNUSUAL, |output| output as u16)).collect();
         self.other = find(OTHER).map(|output| output as u16);
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 }
 
@@ -138,6 +138,6 @@ impl Configure for Dispatch {
         }
         let rules = Rules::new(&config.rules)?;
         let names = config.rules.into_iter().map(|rule| rule.to).collect();
-        Ok(Dispatch { rules, outputs: Vec::new(), names, other: None, lanes: Lanes::new() })
+        Ok(Dispatch { rules, outputs: Vec::new(), names, other: None, next_vectors: NextVectors::new() })
     }
 }

@@ -158,8 +158,8 @@ fn rewrite_naively(
 
 fn rewrite_with<F: Family>(simd: Simd, ahead: usize, packets: &mut [Packet], adjacencies: &Adjacencies) -> Vec<u16> {
     let mut numbers = vec![9; packets.len()];
-    let ways = rewrite::Ways { adjacencies, outputs: &OUTPUTS, error: ERROR, resolve: RESOLVE };
-    rewrite::rewrite(simd, &mut rewrite::RewriteBatch::<F>::new(), Contents::of(packets), ahead, ways, &mut numbers);
+    let targets = rewrite::RewriteTargets { adjacencies, outputs: &OUTPUTS, error: ERROR, resolve: RESOLVE };
+    rewrite::rewrite(simd, &mut rewrite::RewriteBatch::<F>::new(), Contents::of(packets), ahead, targets, &mut numbers);
     numbers
 }
 

@@ -23,7 +23,7 @@ use bellows_vrf::{Reason, Vrf};
 use bellows_wire::EtherType;
 
 pub(crate) use bellows_common::headers::ETHERNET;
-pub(crate) use bellows_common::lanes::UNUSUAL;
+pub(crate) use bellows_common::nexts::UNUSUAL;
 
 /// Writes a link-layer header in place of an Ethernet header without tags. False if there is no room for it.
 pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {
@@ -181,31 +181,31 @@ pub trait Family: Send + 'static {
     /// The headers that are read at once: Ethernet's, and IP's without options.
     type Headers: Headers;
 
-    /// The words of a header that [`Family::age`] looks at.
-    type Hops: Copy + Default + Send + 'static;
+    /// The words of a header that [`Family::decrement_ttl`] looks at.
+    type TtlWords: Copy + Default + Send + 'static;
 
     /// These words. Hot.
-    fn hops(headers: &Self::Headers) -> Self::Hops;
+    fn ttl_words(headers: &Self::Headers) -> Self::TtlWords;
 
-    /// Whether [`Family::age`] is true for the header of these words, without a branch. Hot.
-    fn has_hops(hops: Self::Hops) -> bool;
+    /// Whether [`Family::decrement_ttl`] is true for the header of these words, without a branch. Hot.
+    fn ttl_ok(words: Self::TtlWords) -> bool;
 
-    /// The words as [`Family::age`] makes them, if it is true. Hot.
-    fn aged(hops: Self::Hops) -> Self::Hops;
+    /// The words as [`Family::decrement_ttl`] makes them, if it is true. Hot.
+    fn decremented(words: Self::TtlWords) -> Self::TtlWords;
 
-    /// Writes aged words. Hot.
-    fn set_hops(headers: &mut Self::Headers, hops: Self::Hops);
+    /// Writes decremented words. Hot.
+    fn set_ttl_words(headers: &mut Self::Headers, words: Self::TtlWords);
 
     /// Takes a hop off the packet's time to live or hop limit. False, and nothing is changed, if none is left behind it,
     /// or if the source is one of few that may have to stay on their link. Hot.
     #[inline(always)]
-    fn age(headers: &mut Self::Headers) -> bool {
-        let hops = Self::hops(headers);
-        let has_hops = Self::has_hops(hops);
-        if has_hops {
-            Self::set_hops(headers, Self::aged(hops));
+    fn decrement_ttl(headers: &mut Self::Headers) -> bool {
+        let words = Self::ttl_words(headers);
+        let ttl_ok = Self::ttl_ok(words);
+        if ttl_ok {
+            Self::set_ttl_words(headers, Self::decremented(words));
         }
-        has_hops
+        ttl_ok
     }
 
     /// The destination.
@@ -215,13 +215,13 @@ pub trait Family: Send + 'static {
     fn look_up(vrf: &Vrf, breath: &impl Breath, destinations: &[Self::Address], adjacencies: &mut [u32]);
 
     /// Whether no hop is left behind this one, and the source may be told so.
-    fn has_run_out(headers: &Self::Headers) -> bool;
+    fn ttl_expired(headers: &Self::Headers) -> bool;
 
     /// Whether any packet may go a hop further. It may leave by the interface that received it, and so stay on its link.
     ///
     /// # Errors
     /// Why the packet must not be forwarded.
-    fn check_hops(headers: &Self::Headers, stays_on_link: bool) -> Result<(), Refusal>;
+    fn check_ttl(headers: &Self::Headers, stays_on_link: bool) -> Result<(), Refusal>;
 
     /// Bytes of the packet without its Ethernet header, as its header says.
     fn length(headers: &Self::Headers) -> usize;
@@ -295,37 +295,37 @@ impl Family for V4 {
     }
 
     /// Time to live, protocol, checksum.
-    type Hops = u32;
+    type TtlWords = u32;
 
     #[inline(always)]
-    fn hops(headers: &Self::Headers) -> u32 {
+    fn ttl_words(headers: &Self::Headers) -> u32 {
         // RFC 3927, section 2.7: a packet from the link alone has no hop left.
         let is_link_local = load_u32(headers, V4_AT + 12) as u16 == u16::from_le_bytes([169, 254]);
         load_u32(headers, V4_AT + 8) & if is_link_local { !0xff } else { !0 }
     }
 
     #[inline(always)]
-    fn has_hops(hops: u32) -> bool {
-        hops & 0xff > 1
+    fn ttl_ok(words: u32) -> bool {
+        words & 0xff > 1
     }
 
     #[inline(always)]
-    fn aged(hops: u32) -> u32 {
+    fn decremented(words: u32) -> u32 {
         // RFC 1141: the sum grows by what the header loses, in its first byte. It is never all ones, as in a new header.
-        let carry = u32::from(hops >= 0xfffe_0000) << 16;
-        hops.wrapping_sub(1).wrapping_add(1 << 16).wrapping_add(carry)
+        let carry = u32::from(words >= 0xfffe_0000) << 16;
+        words.wrapping_sub(1).wrapping_add(1 << 16).wrapping_add(carry)
     }
 
     #[inline(always)]
-    fn set_hops(headers: &mut Self::Headers, hops: u32) {
-        store(headers, V4_AT + 8, hops.to_le_bytes());
+    fn set_ttl_words(headers: &mut Self::Headers, words: u32) {
+        store(headers, V4_AT + 8, words.to_le_bytes());
     }
 
-    fn has_run_out(headers: &Self::Headers) -> bool {
+    fn ttl_expired(headers: &Self::Headers) -> bool {
         headers[V4_AT + 8] <= 1 && headers[V4_AT + 12..V4_AT + 14] != [169, 254]
     }
 
-    fn check_hops(headers: &Self::Headers, _: bool) -> Result<(), Refusal> {
+    fn check_ttl(headers: &Self::Headers, _: bool) -> Result<(), Refusal> {
         // RFC 3927, section 2.7.
         if headers[V4_AT + 12..V4_AT + 14] == [169, 254] {
             return Err(Refusal::SourceScope);
@@ -368,36 +368,36 @@ impl Family for V6 {
     }
 
     /// Next header, hop limit, the start of the source.
-    type Hops = u32;
+    type TtlWords = u32;
 
     #[inline(always)]
-    fn hops(headers: &Self::Headers) -> u32 {
+    fn ttl_words(headers: &Self::Headers) -> u32 {
         load_u32(headers, V6_AT + 6)
     }
 
     #[inline(always)]
-    fn has_hops(hops: u32) -> bool {
+    fn ttl_ok(words: u32) -> bool {
         // All zeros: unspecified, loopback and their like; all ones in front: link-local and multicast.
-        let source = (hops.swap_bytes() & 0xffff).wrapping_sub(1);
-        (hops & 0xff00 > 0x100) & (source < 0xfe7f)
+        let source = (words.swap_bytes() & 0xffff).wrapping_sub(1);
+        (words & 0xff00 > 0x100) & (source < 0xfe7f)
     }
 
     #[inline(always)]
-    fn aged(hops: u32) -> u32 {
-        hops.wrapping_sub(0x100)
+    fn decremented(words: u32) -> u32 {
+        words.wrapping_sub(0x100)
     }
 
     #[inline(always)]
-    fn set_hops(headers: &mut Self::Headers, hops: u32) {
-        store(headers, V6_AT + 6, hops.to_le_bytes());
+    fn set_ttl_words(headers: &mut Self::Headers, words: u32) {
+        store(headers, V6_AT + 6, words.to_le_bytes());
     }
 
-    fn has_run_out(headers: &Self::Headers) -> bool {
+    fn ttl_expired(headers: &Self::Headers) -> bool {
         // Global unicast addresses, and unique local ones (RFC 4291, section 2.4; RFC 4193, section 3.1).
         headers[V6_AT + 7] <= 1 && matches!(headers[V6_AT + 8], 0x20..=0x3f | 0xfc | 0xfd)
     }
 
-    fn check_hops(headers: &Self::Headers, stays_on_link: bool) -> Result<(), Refusal> {
+    fn check_ttl(headers: &Self::Headers, stays_on_link: bool) -> Result<(), Refusal> {
         let source = Ipv6Addr::from_octets(std::array::from_fn(|at| headers[V6_AT + 8 + at]));
         // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7; RFC 4007, section 9.
         if source.is_unspecified() || source.is_loopback() || source.is_multicast() {

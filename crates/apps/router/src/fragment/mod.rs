@@ -208,7 +208,7 @@ impl Fragment {
             Limit::Fixed { mtu, fragment_ipv6 } => Some((*mtu, *fragment_ipv6)),
             Limit::Adjacency(domain) => {
                 let tag = Tag(packet.tag());
-                let mtu = domain.tables().adjacencies().shape(tag.number()).mtu();
+                let mtu = domain.tables().adjacencies().state(tag.number()).mtu();
                 (mtu > 0).then_some((mtu, tag.interface() == 0))
             }
         }

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Refused, Verdict};
 use bellows_common::limit::SharedLimit;
+use bellows_common::nexts::{Next, NextVectors, Refused};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Packet};
@@ -182,7 +182,7 @@ pub struct Local<F> {
     punts_echo: bool,
     /// That of answers to echo requests.
     limit: SharedLimit,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     refused: Refused<Local<F>>,
     /// What a glance tells of the packets of a call.
     fates: Vec<Fate>,
@@ -230,7 +230,7 @@ impl<F: Family> App for Local<F> {
     const PREFETCH: usize = 4;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
         for index in 0..io.inputs() {
             self.take(io, index);
         }
@@ -242,8 +242,8 @@ impl<F: Family> Local<F> {
     pub fn new(domain: Arc<RoutingDomain>) -> Local<F> {
         let limit = Self::limit(&domain, echo_rate());
         let fates = vec![Fate::Open; CAPACITY];
-        let (lanes, refused) = (Lanes::new(), Refused::new());
-        Local { domain, punts_echo: false, limit, lanes, refused, fates, family: std::marker::PhantomData }
+        let (next_vectors, refused) = (NextVectors::new(), Refused::new());
+        Local { domain, punts_echo: false, limit, next_vectors, refused, fates, family: std::marker::PhantomData }
     }
 
     /// The app, which leaves echo requests to the host or not.
@@ -292,22 +292,22 @@ impl<F: Family> Local<F> {
         for (place, mut packet) in (&mut input).into_iter().enumerate() {
             let verdict = match self.fates[place] {
                 Fate::Open => self.judge(io, &mut packet),
-                Fate::Limited => Verdict::Drop(Self::RATE_LIMITED),
-                Fate::Discovery => Verdict::To(ND),
+                Fate::Limited => Next::Drop(Self::RATE_LIMITED),
+                Fate::Discovery => Next::To(ND),
             };
             match verdict {
-                Verdict::To(output) => {
+                Next::To(output) => {
                     if output == ND && self.fates[place] == Fate::Open {
                         self.copy_for_host(io, &packet);
                     }
-                    self.lanes.push(output, packet);
+                    self.next_vectors.push(output, packet);
                 }
-                Verdict::Drop(reason) => self.refused.push(io, packet, reason),
+                Next::Drop(reason) => self.refused.push(io, packet, reason),
             }
         }
         drop(input);
         self.refused.drop_all(io);
-        self.lanes.send(io);
+        self.next_vectors.send(io);
     }
 
     /// Gives the host what it has to know of neighbour discovery: answers, because it asks itself, questions for
@@ -341,21 +341,21 @@ impl<F: Family> Local<F> {
             return;
         }
         match packet.copy() {
-            Some(copy) => self.lanes.push(PUNT, copy),
+            Some(copy) => self.next_vectors.push(PUNT, copy),
             None => io.count_no_buffer(1),
         }
     }
 
     /// Where a packet goes.
-    fn judge(&mut self, io: &Io<Self>, packet: &mut Packet) -> Verdict<Self> {
+    fn judge(&mut self, io: &Io<Self>, packet: &mut Packet) -> Next<Self> {
         let number = Tag(packet.tag()).interface();
-        let Some(ip) = packet.bytes().get(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
+        let Some(ip) = packet.bytes().get(ETHERNET..) else { return Next::Drop(Self::MALFORMED) };
         if !self.punts_echo && !self.limit.admits(number, io.now()) && F::is_echo_request(ip) {
-            return Verdict::Drop(Self::RATE_LIMITED);
+            return Next::Drop(Self::RATE_LIMITED);
         }
-        let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
+        let Ok(kind) = F::kind(ip) else { return Next::Drop(Self::MALFORMED) };
         if self.is_own_or_many(io, number, &kind) {
-            return Verdict::Drop(Self::BAD_SOURCE);
+            return Next::Drop(Self::BAD_SOURCE);
         }
         let host = || self.domain.policies().host_for(self.domain.tables(), number, kind.destination);
         let host = if io.is_linked(PUNT) { host() } else { None };
@@ -365,24 +365,24 @@ impl<F: Family> Local<F> {
         if let IpAddr::V6(address) = kind.destination
             && self.domain.addresses().is_barred_on_link(number, address)
         {
-            return Verdict::Drop(Self::TENTATIVE);
+            return Next::Drop(Self::TENTATIVE);
         }
         let is_to_one = self.is_one(kind.destination);
         let unserved = Unserved { host, may_tell: is_to_one && io.is_linked(ERROR) };
         match kind.message {
-            Message::BadChecksum => Verdict::Drop(Self::BAD_CHECKSUM),
+            Message::BadChecksum => Next::Drop(Self::BAD_CHECKSUM),
             Message::Echo | Message::BadOptions(_) if self.punts_echo && host.is_some() => {
                 unserved.punt_or_drop(packet)
             }
             Message::Echo if is_to_one => self.answer_echo(io, packet, &kind),
-            Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
+            Message::Echo => Next::Drop(Self::ECHO_TO_MANY),
             Message::UnknownOptions(_) if host.is_some() => unserved.punt_or_drop(packet),
             Message::BadOptions(BadOptions::Told(error)) | Message::UnknownOptions(BadOptions::Told(error))
                 if unserved.may_tell =>
             {
                 tell(packet, error)
             }
-            Message::BadOptions(_) | Message::UnknownOptions(_) => Verdict::Drop(Self::BAD_OPTIONS),
+            Message::BadOptions(_) | Message::UnknownOptions(_) => Next::Drop(Self::BAD_OPTIONS),
             Message::Routed(value) => {
                 let error = IcmpError { reason: Reason::ParameterProblem, value };
                 unserved.punt_or_tell(packet, error, Self::ROUTING_HEADER)
@@ -392,8 +392,8 @@ impl<F: Family> Local<F> {
                 let error = IcmpError { reason: Reason::ProtocolUnreachable, value };
                 unserved.punt_or_tell(packet, error, Self::UNSERVED)
             }
-            Message::Discovery | Message::Listeners if io.is_linked(ND) => Verdict::To(ND),
-            Message::Fragment if host.is_none() => Verdict::Drop(Self::FRAGMENT),
+            Message::Discovery | Message::Listeners if io.is_linked(ND) => Next::To(ND),
+            Message::Fragment if host.is_none() => Next::Drop(Self::FRAGMENT),
             Message::Discovery | Message::Listeners | Message::Fragment | Message::Other => {
                 unserved.punt_or_drop(packet)
             }
@@ -408,7 +408,7 @@ impl<F: Family> Local<F> {
         packet: &mut Packet,
         kind: &Kind,
         host: Option<u16>,
-    ) -> Option<Verdict<Self>> {
+    ) -> Option<Next<Self>> {
         let number = Tag(packet.tag()).interface();
         let has_address = || {
             let interface = self.domain.tables().interface(number);
@@ -419,45 +419,45 @@ impl<F: Family> Local<F> {
         }
         let has_device = self.domain.policies().of(number).is_some_and(|policy| policy.host.is_some());
         Some(match (host.filter(|_| has_device), kind.message) {
-            (Some(_), Message::Discovery) if io.is_linked(ND) => Verdict::To(ND),
+            (Some(_), Message::Discovery) if io.is_linked(ND) => Next::To(ND),
             (Some(host), _) => punt(packet, host),
-            (None, _) => Verdict::Drop(Self::LINK_LOCAL),
+            (None, _) => Next::Drop(Self::LINK_LOCAL),
         })
     }
 
     /// Turns an echo request to one address into its reply, within the limit.
-    fn answer_echo(&mut self, io: &Io<Self>, packet: &mut Packet, kind: &Kind) -> Verdict<Self> {
+    fn answer_echo(&mut self, io: &Io<Self>, packet: &mut Packet, kind: &Kind) -> Next<Self> {
         let number = Tag(packet.tag()).interface();
-        let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
+        let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Next::Drop(Self::MALFORMED) };
         if let IpAddr::V6(asked) = kind.destination
             && !self.domain.tables().has_address(kind.destination)
         {
             // The address of all routers of a link answers as one of them (RFC 4443, section 4.2).
             match self.address_behind(number, asked) {
                 Some(own) => F::set_destination(ip, own),
-                None => return Verdict::Drop(Self::TENTATIVE),
+                None => return Next::Drop(Self::TENTATIVE),
             }
         }
         // Those behind options or extension headers were not looked for before.
         if !self.limit.admits(number, io.now()) {
-            return Verdict::Drop(Self::RATE_LIMITED);
+            return Next::Drop(Self::RATE_LIMITED);
         }
         if is_many(kind.source) {
-            return Verdict::Drop(Self::ECHO_TO_MANY);
+            return Next::Drop(Self::ECHO_TO_MANY);
         }
         let Ok(length) = F::reply(ip, &|address| self.domain.tables().has_address(address)) else {
-            return Verdict::Drop(Self::MALFORMED);
+            return Next::Drop(Self::MALFORMED);
         };
         packet.truncate(ETHERNET + length);
         self.limit.pay(number, io.now());
         // Link-local addresses mean something on their own link alone.
         let stays = [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK);
         let output = if stays { LINK } else { OUTPUT };
-        io.count(Self::ECHO_REPLIES, self.lanes.has_room(io, output).into());
+        io.count(Self::ECHO_REPLIES, self.next_vectors.has_room(io, output).into());
         if !stays {
             packet.set_tag(Tag::received_on(0).0);
         }
-        Verdict::To(output)
+        Next::To(output)
     }
 
     /// Whether packets to an address are for one station.
@@ -511,8 +511,8 @@ struct Unserved {
 
 impl Unserved {
     /// To the host, or dropped.
-    fn punt_or_drop<F: Family>(&self, packet: &mut Packet) -> Verdict<Local<F>> {
-        self.host.map_or(Verdict::Drop(Local::UNSERVED), |host| punt(packet, host))
+    fn punt_or_drop<F: Family>(&self, packet: &mut Packet) -> Next<Local<F>> {
+        self.host.map_or(Next::Drop(Local::UNSERVED), |host| punt(packet, host))
     }
 
     /// To the host, or back to the sender, or dropped.
@@ -521,25 +521,25 @@ impl Unserved {
         packet: &mut Packet,
         error: IcmpError,
         reason: DropReason<Local<F>>,
-    ) -> Verdict<Local<F>> {
+    ) -> Next<Local<F>> {
         match self.host {
             Some(host) => punt(packet, host),
             None if self.may_tell => tell(packet, error),
-            None => Verdict::Drop(reason),
+            None => Next::Drop(reason),
         }
     }
 }
 
 /// Sends a packet to the host, on the device of an interface.
-fn punt<A>(packet: &mut Packet, host: u16) -> Verdict<A> {
+fn punt<A>(packet: &mut Packet, host: u16) -> Next<A> {
     packet.set_tag(Tag::received_on(host).0);
-    Verdict::To(PUNT)
+    Next::To(PUNT)
 }
 
 /// Has the sender of a packet told.
-fn tell<A>(packet: &mut Packet, error: IcmpError) -> Verdict<A> {
+fn tell<A>(packet: &mut Packet, error: IcmpError) -> Next<A> {
     packet.set_tag(Tag(packet.tag()).with(error.number()).0);
-    Verdict::To(ERROR)
+    Next::To(ERROR)
 }
 
 fn is_link_local_v6(address: IpAddr) -> bool {

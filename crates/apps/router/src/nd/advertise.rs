@@ -96,7 +96,7 @@ impl Nd {
                 pause = pause.min(MAX_INITIAL_INTERVAL);
             }
             (schedule.last, schedule.at) = (Some(io.now()), io.now() + pause);
-            self.lanes.make_room(io, 1);
+            self.next_vectors.make_room(io, 1);
         }
         schedules.0.retain(|schedule| !(schedule.ceases && schedule.last.is_some()));
         self.schedules = schedules;
@@ -107,8 +107,8 @@ impl Nd {
         let schedules = std::mem::take(&mut self.schedules);
         for schedule in schedules.0.iter().filter(|schedule| schedule.last.is_some() || schedule.ceases) {
             self.send_router_advertisement(io, schedule.number, &schedule.advertised, 0);
-            self.lanes.make_room(io, 1);
+            self.next_vectors.make_room(io, 1);
         }
-        self.lanes.send(io);
+        self.next_vectors.send(io);
     }
 }

@@ -81,7 +81,7 @@ impl Nd {
                     domain.addresses().set(number, address, AddressState::Tentative);
                     self.probes.probes.push(Probe { number, address, at, is_sent: false });
                 }
-                self.lanes.make_room(io, 1);
+                self.next_vectors.make_room(io, 1);
             }
             self.join_groups(number, joins_at);
         }
@@ -110,7 +110,7 @@ impl Nd {
                 let pause = if is_sent { RETRANSMIT_NS } else { FULL_NS };
                 self.probes.probes[index] = Probe { is_sent, at: now + pause, ..self.probes.probes[index] };
             }
-            self.lanes.make_room(io, 1);
+            self.next_vectors.make_room(io, 1);
         }
         let addresses = self.resolver.domain.addresses();
         self.probes.probes.retain(|probe| addresses.is_barred(probe.number, probe.address));

@@ -207,7 +207,7 @@ impl Nd {
         for (number, listener) in (1..).zip(&mut groups.listeners) {
             if listener.next_deadline().is_some_and(|deadline| deadline <= io.now()) {
                 // What is taken out is lost without room.
-                if self.resolver.output(number).is_some_and(|output| !self.lanes.has_room(io, output)) {
+                if self.resolver.output(number).is_some_and(|output| !self.next_vectors.has_room(io, output)) {
                     next = next.min(io.now() + RETRY_NS);
                     continue;
                 }
@@ -271,6 +271,6 @@ impl Nd {
         let to = Recipient { number, mac: ndp::multicast_mac(dst), addresses, envelope: Envelope::Listener };
         let sent = self.send(io, interface, &to, &mut draft);
         io.count(Nd::REPORTS_SENT, sent.into());
-        self.lanes.make_room(io, MAX_SENT);
+        self.next_vectors.make_room(io, MAX_SENT);
     }
 }

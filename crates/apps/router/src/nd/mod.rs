@@ -29,8 +29,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Refused};
 use bellows_common::limit::Hearing;
+use bellows_common::nexts::{NextVectors, Refused};
 use bellows_config::{BenchFiles, BenchSetup, Configure, Context, Duration, OutputSchema, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
@@ -125,7 +125,7 @@ const MAX_SENT: usize = 4;
 pub struct Nd {
     resolver: Resolver,
     hearing: Hearing,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     refused: Refused<Nd>,
     error: Option<u16>,
     error4: Option<u16>,
@@ -249,7 +249,7 @@ impl App for Nd {
                 self.refused.push(io, packet, reason);
                 continue;
             }
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         drop(input);
         let mut input = io.input(RESOLVE);
@@ -265,7 +265,7 @@ impl App for Nd {
                 Some(destination) => self.resolve(io, packet, destination),
                 None => io.drop(packet, Nd::NO_HEADER),
             }
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         drop(input);
         let mut input = io.input(RESOLVE4);
@@ -275,13 +275,13 @@ impl App for Nd {
                 continue;
             }
             self.resolve(io, packet, NOBODY);
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         drop(input);
         for input in [REPLIES, ERRORS] {
             for packet in &mut io.input(input) {
                 self.send_on_link(io, packet);
-                self.lanes.make_room(io, MAX_SENT);
+                self.next_vectors.make_room(io, MAX_SENT);
             }
         }
         self.refused.drop_all(io);
@@ -289,7 +289,7 @@ impl App for Nd {
     }
 
     fn tick(&mut self, io: &Io<Self>) {
-        self.resolver.rewire(io, &mut self.lanes);
+        self.resolver.rewire(io, &mut self.next_vectors);
         let find = |name| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
         [self.error, self.error4] = ["error", ERROR4].map(|name| find(name).map(|output| output as u16));
         if io.is_leaving() {
@@ -308,7 +308,7 @@ impl App for Nd {
                 Due::Gone(..) => io.count(Nd::EXPIRED, 1),
             }
             waited.into_iter().for_each(|packet| self.tell(io, packet));
-            self.lanes.make_room(io, MAX_SENT);
+            self.next_vectors.make_room(io, MAX_SENT);
         }
         // Answers to a probe go to a group.
         self.report_groups(io);
@@ -343,7 +343,7 @@ impl Nd {
         Nd {
             hearing: Hearing::new(domain.tables().interfaces().len()),
             resolver: Resolver::new(domain, IpFamily::V6, limits),
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             refused: Refused::new(),
             error: None,
             error4: None,
@@ -374,7 +374,7 @@ impl Nd {
         self.remove_duplicates(io);
         let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline(), self.groups.next_deadline()];
         deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));
-        self.lanes.send(io);
+        self.next_vectors.send(io);
     }
 
     /// Whether none of these packets to resolve finds room.
@@ -411,7 +411,7 @@ impl Nd {
 
     fn act(&mut self, io: &Io<Self>, resolved: Resolved) {
         match resolved {
-            Resolved::Send(output, packet) => self.lanes.push(output, packet),
+            Resolved::Send(output, packet) => self.next_vectors.push(output, packet),
             Resolved::Ask(key) => self.ask(io, key, None),
             Resolved::Waits => {}
             Resolved::Full(packet) => io.drop(packet, Nd::WAITING_FULL),
@@ -426,7 +426,7 @@ impl Nd {
         let error = error.filter(|_| tag.interface() != 0);
         let Some(error) = error else { return io.drop(packet, Nd::UNRESOLVED) };
         packet.set_tag(tag.with(IcmpError::of(Reason::HostUnreachable).number()).0);
-        self.lanes.push(error.into(), packet);
+        self.next_vectors.push(error.into(), packet);
     }
 
     /// Whether an interface has an address, and if so whether it may be used.

@@ -133,7 +133,7 @@ impl Nd {
         match self.resolver.resolve_neighbour(packet, (number, dst.into()), io.now()) {
             Resolved::Send(output, packet) => {
                 self.count_advertisement(io, output, packet.tag());
-                self.lanes.push(output, packet);
+                self.next_vectors.push(output, packet);
             }
             others => self.act(io, others),
         }
@@ -144,7 +144,7 @@ impl Nd {
         let answers =
             [Answers::ForItself, Answers::AmongOthers, Answers::AsProxy].into_iter().find(|it| it.tag() == tag);
         if let Some(answers) = answers
-            && self.lanes.has_room(io, output)
+            && self.next_vectors.has_room(io, output)
         {
             io.count(Nd::ADVERTISEMENTS_SENT, 1);
             io.count(Nd::PROXY_SENT, (answers == Answers::AsProxy).into());
@@ -195,8 +195,8 @@ impl Nd {
             io.count(Nd::UNMADE, 1);
             return false;
         };
-        let has_room = self.lanes.has_room(io, output);
-        self.lanes.push(output, packet);
+        let has_room = self.next_vectors.has_room(io, output);
+        self.next_vectors.push(output, packet);
         has_room
     }
 }

@@ -5,16 +5,16 @@
 //! of: packets whose time runs out, that are too long, or whose next hop is not resolved.
 
 use bellows_packet::{FramesMut, Packet};
-use bellows_vrf::adjacency::{AdjacencyState, Lines, Seen};
+use bellows_vrf::adjacency::{AdjacencyState, AdjacencyTable, SeqSnapshot};
 use bellows_vrf::{IcmpError, Reason, Tag};
 
-use super::Ways;
+use super::RewriteTargets;
 use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 
 /// What is known of the packets of a batch.
 pub(super) struct KnownFacts<'b, F: Family> {
-    pub(super) hops: &'b [F::Hops],
-    pub(super) heads: &'b [Seen],
+    pub(super) ttl_words: &'b [F::TtlWords],
+    pub(super) state_words: &'b [SeqSnapshot],
     /// The output of each packet's interface.
     pub(super) numbers: &'b mut [u16],
 }
@@ -47,25 +47,25 @@ pub(super) fn rewrite_mixed<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &mut Places,
-    ways: Ways<'_>,
+    targets: RewriteTargets<'_>,
 ) {
     mark_others::<F>(frames.packets(), known);
     let [usual, others] = places.separate(known.numbers);
     let [usual_places, other_places] = &places.0;
-    divert::<F>(frames, known, &other_places[..others], ways);
-    write_usual::<F>(frames, known, &usual_places[..usual], ways.adjacencies.lines());
+    divert::<F>(frames, known, &other_places[..others], targets);
+    write_usual::<F>(frames, known, &usual_places[..usual], targets.adjacencies.table());
 }
 
 /// Numbers packets that are not usual as such. Hot.
 #[inline(always)]
 fn mark_others<F: Family>(packets: &[Packet], known: &mut KnownFacts<'_, F>) {
-    let rows = packets.iter().zip(known.heads).zip(known.hops).zip(&mut *known.numbers);
-    for (((packet, &head), &hops), number) in rows {
-        let shape = AdjacencyState::of(head);
-        let is_usual = shape.is_usual()
-            & (packet.len() <= ETHERNET + usize::from(shape.mtu()))
+    let rows = packets.iter().zip(known.state_words).zip(known.ttl_words).zip(&mut *known.numbers);
+    for (((packet, &state_word), &ttl_words), number) in rows {
+        let state = AdjacencyState::of(state_word);
+        let is_usual = state.is_usual()
+            & (packet.len() <= ETHERNET + usize::from(state.mtu()))
             & (Tag(packet.tag()).interface() != 0)
-            & F::has_hops(hops);
+            & F::ttl_ok(ttl_words);
         *number = if is_usual { *number } else { UNUSUAL };
     }
 }
@@ -76,14 +76,14 @@ fn write_usual<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &[u8],
-    lines: Lines<'_>,
+    table: AdjacencyTable<'_>,
 ) {
     for place in places.iter().map(|&place| usize::from(place)) {
         let (tag, headers) = frames.at_mut(place);
-        let (header, is_same) = lines.header_of(Tag(tag).number(), known.heads[place]);
+        let (header, is_same) = table.header_of(Tag(tag).number(), known.state_words[place]);
         if is_same {
             headers.set_ethernet(header);
-            F::set_hops(headers, F::aged(known.hops[place]));
+            F::set_ttl_words(headers, F::decremented(known.ttl_words[place]));
         } else {
             known.numbers[place] = UNUSUAL;
         }
@@ -96,31 +96,31 @@ fn divert<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &[u8],
-    ways: Ways<'_>,
+    targets: RewriteTargets<'_>,
 ) {
     let time_exceeded = const { IcmpError::of(Reason::TimeExceeded).number() };
     for place in places.iter().map(|&place| usize::from(place)) {
         let packet = &frames.packets()[place];
         let (length, has_offload) = (packet.len(), packet.has_offload());
         let (tag, headers) = frames.at_mut(place);
-        let (tag, shape, hops) = (Tag(tag), AdjacencyState::of(known.heads[place]), known.hops[place]);
+        let (tag, state, ttl_words) = (Tag(tag), AdjacencyState::of(known.state_words[place]), known.ttl_words[place]);
         if has_offload | (tag.interface() == 0) {
             continue;
         }
-        let mtu = usize::from(shape.mtu());
+        let mtu = usize::from(state.mtu());
         // Time comes before length (RFC 1812, section 5.3.1).
-        let (output, number) = if shape.is_complete() && F::has_run_out(headers) {
-            (ways.error, time_exceeded)
+        let (output, number) = if state.is_complete() && F::ttl_expired(headers) {
+            (targets.error, time_exceeded)
         } else if length > ETHERNET + mtu {
             // Padding behind the packet does not count.
             let is_too_big = F::length(headers).min(length - ETHERNET) > mtu;
-            if !(shape.is_used() && F::has_hops(hops) && is_too_big && !F::may_fragment(headers, false)) {
+            if !(state.is_used() && F::ttl_ok(ttl_words) && is_too_big && !F::may_fragment(headers, false)) {
                 continue;
             }
-            (ways.error, IcmpError { reason: Reason::TooBig, value: shape.mtu() }.number())
-        } else if shape.is_unresolved() && F::has_hops(hops) && ways.resolve != UNUSUAL {
-            F::set_hops(headers, F::aged(hops));
-            (ways.resolve, tag.number())
+            (targets.error, IcmpError { reason: Reason::TooBig, value: state.mtu() }.number())
+        } else if state.is_unresolved() && F::ttl_ok(ttl_words) && targets.resolve != UNUSUAL {
+            F::set_ttl_words(headers, F::decremented(ttl_words));
+            (targets.resolve, tag.number())
         } else {
             continue;
         };

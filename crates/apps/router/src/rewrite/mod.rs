@@ -10,13 +10,13 @@ mod redirect;
 use std::sync::Arc;
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::{Lanes, Verdict};
+use bellows_common::nexts::{Next, NextVectors};
 use bellows_common::segmentation::kind_of;
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Contents, Frames, FramesMut, Handles, Offload, Packet, Start};
 use bellows_sys::simd::{Loop, Simd};
-use bellows_vrf::adjacency::{AdjacencyKind, AdjacencyState, Lines, MAX_HEADER, Seen};
+use bellows_vrf::adjacency::{AdjacencyKind, AdjacencyState, AdjacencyTable, MAX_HEADER, SeqSnapshot};
 use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
 use bellows_wire::offload::GsoPacket;
 use schemars::JsonSchema;
@@ -60,7 +60,7 @@ pub struct Rewrite<F: Family> {
     fragment: Option<u16>,
     /// The packet of the next vector whose sender may be redirected.
     turn: usize,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     batch: Box<RewriteBatch<F>>,
 }
 
@@ -127,7 +127,7 @@ impl<F: Family> Rewrite<F> {
             resolve6: None,
             fragment: None,
             turn: 0,
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             batch: RewriteBatch::new(),
         }
     }
@@ -170,16 +170,16 @@ impl<F: Family> Rewrite<F> {
         }
         self.redirect(io, input.packets());
         let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
-        let Rewrite { domain, outputs, lanes, batch, .. } = self;
+        let Rewrite { domain, outputs, next_vectors, batch, .. } = self;
         let vrf = domain.tables();
         let packets = input.contents_mut();
-        let numbers = lanes.numbers(packets.packets().len());
+        let numbers = next_vectors.nexts(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
         let [to_error, to_resolve] = [error, resolve].map(|output| output.unwrap_or(UNUSUAL));
-        let ways = Ways { adjacencies, outputs, error: to_error, resolve: to_resolve };
-        rewrite(Simd::chosen(), batch, packets, io.prefetch(), ways, numbers);
+        let targets = RewriteTargets { adjacencies, outputs, error: to_error, resolve: to_resolve };
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), targets, numbers);
         let ends = Exits { error, resolve, resolve6, fragment };
-        self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
+        self.next_vectors.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
 
     /// Finds the outputs of the interfaces.
@@ -191,34 +191,39 @@ impl<F: Family> Rewrite<F> {
         // There is no interface 0.
         self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
         [self.error, self.resolve, self.fragment, self.resolve6] = RESERVED.map(find);
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 }
 
 /// Whether a packet leaves by the interface that received it, as its tag says. Looks at no packet data.
 #[inline]
 fn turns_around(domain: &RoutingDomain, tag: Tag) -> bool {
-    tag.interface() != 0 && domain.tables().adjacencies().shape(tag.number()).interface() == tag.interface()
+    tag.interface() != 0 && domain.tables().adjacencies().state(tag.number()).interface() == tag.interface()
 }
 
 /// What is read from a batch before anything is written. Loops use the room again and again.
 pub(crate) struct RewriteBatch<F: Family> {
-    hops: [F::Hops; BATCH],
-    aged: [F::Hops; BATCH],
-    heads: [Seen; BATCH],
+    ttl_words: [F::TtlWords; BATCH],
+    decremented: [F::TtlWords; BATCH],
+    state_words: [SeqSnapshot; BATCH],
     places: Places,
 }
 
 impl<F: Family> RewriteBatch<F> {
     pub(crate) fn new() -> Box<RewriteBatch<F>> {
-        let hops = [F::Hops::default(); BATCH];
-        Box::new(RewriteBatch { hops, aged: hops, heads: [Seen::default(); BATCH], places: Places::NONE })
+        let ttl_words = [F::TtlWords::default(); BATCH];
+        Box::new(RewriteBatch {
+            ttl_words,
+            decremented: ttl_words,
+            state_words: [SeqSnapshot::default(); BATCH],
+            places: Places::NONE,
+        })
     }
 }
 
 /// Where packets go.
 #[derive(Clone, Copy)]
-pub(crate) struct Ways<'a> {
+pub(crate) struct RewriteTargets<'a> {
     pub(crate) adjacencies: &'a Adjacencies,
     /// The output of each interface, by its number.
     pub(crate) outputs: &'a [u16],
@@ -228,7 +233,7 @@ pub(crate) struct Ways<'a> {
     pub(crate) resolve: u16,
 }
 
-impl Ways<'_> {
+impl RewriteTargets<'_> {
     /// The output of an interface. That of one which does not exist is not in the list. Hot.
     #[inline(always)]
     fn output(&self, interface: u16) -> u16 {
@@ -243,17 +248,17 @@ pub(crate) fn rewrite<F: Family>(
     batch: &mut RewriteBatch<F>,
     packets: Contents<'_>,
     ahead: usize,
-    ways: Ways<'_>,
+    targets: RewriteTargets<'_>,
     numbers: &mut [u16],
 ) {
-    simd.run(RewriteLoop { batch, packets, ahead, ways, numbers });
+    simd.run(RewriteLoop { batch, packets, ahead, targets, numbers });
 }
 
 struct RewriteLoop<'a, F: Family> {
     batch: &'a mut RewriteBatch<F>,
     packets: Contents<'a>,
     ahead: usize,
-    ways: Ways<'a>,
+    targets: RewriteTargets<'a>,
     numbers: &'a mut [u16],
 }
 
@@ -262,12 +267,12 @@ impl<F: Family> Loop for RewriteLoop<'_, F> {
 
     #[inline(always)]
     fn run(self) {
-        let RewriteLoop { batch, mut packets, ahead, ways, numbers } = self;
+        let RewriteLoop { batch, mut packets, ahead, targets, numbers } = self;
         for (mut packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
             // One by one, a few are quicker.
-            let is_done = packets.packets().len() > FEW && batch.rewrite(&mut packets, ahead, ways, numbers);
+            let is_done = packets.packets().len() > FEW && batch.rewrite(&mut packets, ahead, targets, numbers);
             if !is_done {
-                rewrite_each::<F>(&mut packets, ways, numbers);
+                rewrite_each::<F>(&mut packets, targets, numbers);
             }
         }
     }
@@ -276,67 +281,74 @@ impl<F: Family> Loop for RewriteLoop<'_, F> {
 impl<F: Family> RewriteBatch<F> {
     /// Rewrites packets, unless one is shorter than its headers: then none has changed, and the result is false. Hot.
     #[inline(always)]
-    fn rewrite(&mut self, packets: &mut Contents<'_>, ahead: usize, ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+    fn rewrite(
+        &mut self,
+        packets: &mut Contents<'_>,
+        ahead: usize,
+        targets: RewriteTargets<'_>,
+        numbers: &mut [u16],
+    ) -> bool {
         let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
         let count = numbers.len();
-        read_hops::<F>(&frames.frames(), ahead, &mut self.hops[..count]);
-        if !self.rewrite_usual(&mut frames, handles, ahead, ways, numbers) {
-            let RewriteBatch { hops, heads, places, .. } = self;
-            let (hops, heads) = (&hops[..count], &mut heads[..count]);
-            let (lines, first_tag) = (ways.adjacencies.lines(), first_tag(&frames));
+        read_ttl_words::<F>(&frames.frames(), ahead, &mut self.ttl_words[..count]);
+        if !self.rewrite_all_usual(&mut frames, handles, ahead, targets, numbers) {
+            let RewriteBatch { ttl_words, state_words, places, .. } = self;
+            let (ttl_words, state_words) = (&ttl_words[..count], &mut state_words[..count]);
+            let (table, first_tag) = (targets.adjacencies.table(), first_tag(&frames));
             if Tag(handles.different).number() == 0 {
-                heads.fill(lines.head(first_tag.number()));
+                state_words.fill(table.state_word(first_tag.number()));
             } else {
-                read_heads(frames.packets(), ahead, lines, heads);
+                read_state_words(frames.packets(), ahead, table, state_words);
             }
-            number(heads, ways, numbers);
-            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { hops, heads, numbers }, places, ways);
+            number(state_words, targets, numbers);
+            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { ttl_words, state_words, numbers }, places, targets);
         }
         true
     }
 
     /// Rewrites packets, if all are usual. Otherwise no packet has changed its IP header, and the result is false. Hot.
     #[inline(always)]
-    fn rewrite_usual(
+    fn rewrite_all_usual(
         &mut self,
         frames: &mut FramesMut<'_, F::Headers>,
         handles: Handles,
         ahead: usize,
-        ways: Ways<'_>,
+        targets: RewriteTargets<'_>,
         numbers: &mut [u16],
     ) -> bool {
-        let lines = ways.adjacencies.lines();
+        let table = targets.adjacencies.table();
         let first_tag = first_tag(frames);
         let is_usual =
-            |shape: AdjacencyState| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
-        let first = lines.head(first_tag.number());
+            |state: AdjacencyState| state.is_usual() & (handles.longest <= ETHERNET + usize::from(state.mtu()));
+        let first = table.state_word(first_tag.number());
         if (Tag(handles.least_tag).interface() == 0) | !is_usual(AdjacencyState::of(first)) {
             return false;
         }
         let count = numbers.len();
-        let (hops, aged, heads) = (&self.hops[..count], &mut self.aged[..count], &mut self.heads[..count]);
-        if !hops.iter().fold(true, |all, &hops| all & F::has_hops(hops)) {
+        let (ttl_words, decremented, state_words) =
+            (&self.ttl_words[..count], &mut self.decremented[..count], &mut self.state_words[..count]);
+        if !ttl_words.iter().fold(true, |all, &words| all & F::ttl_ok(words)) {
             return false;
         }
-        aged.iter_mut().zip(hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
+        decremented.iter_mut().zip(ttl_words).for_each(|(after, &words)| *after = F::decremented(words));
         if Tag(handles.different).number() == 0 {
-            let output = ways.output(AdjacencyState::of(first).interface());
-            let (header, is_same) = lines.header_of(first_tag.number(), first);
+            let output = targets.output(AdjacencyState::of(first).interface());
+            let (header, is_same) = table.header_of(first_tag.number(), first);
             if !is_same | (output == UNUSUAL) {
                 return false;
             }
-            for ((_, headers), &aged) in frames.iter_mut().zip(&*aged) {
+            for ((_, headers), &decremented) in frames.iter_mut().zip(&*decremented) {
                 headers.set_ethernet(header);
-                F::set_hops(headers, aged);
+                F::set_ttl_words(headers, decremented);
             }
             numbers.fill(output);
             return true;
         }
-        read_heads(frames.packets(), ahead, lines, heads);
-        if !heads.iter().fold(true, |all, &head| all & is_usual(AdjacencyState::of(head))) {
+        read_state_words(frames.packets(), ahead, table, state_words);
+        if !state_words.iter().fold(true, |all, &word| all & is_usual(AdjacencyState::of(word))) {
             return false;
         }
-        number(heads, ways, numbers) && write_several::<F>(frames, lines, heads, hops, aged)
+        number(state_words, targets, numbers) && write_several::<F>(frames, table, state_words, ttl_words, decremented)
     }
 }
 
@@ -348,22 +360,22 @@ fn first_tag<S: Start>(frames: &FramesMut<'_, S>) -> Tag {
 
 /// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
 #[inline(always)]
-fn number(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
-    let interface = heads.first().map_or(0, |&head| AdjacencyState::of(head).interface());
-    if heads.iter().fold(false, |any, &head| any | (AdjacencyState::of(head).interface() != interface)) {
-        return number_by_interface(heads, ways, numbers);
+fn number(state_words: &[SeqSnapshot], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
+    let interface = state_words.first().map_or(0, |&word| AdjacencyState::of(word).interface());
+    if state_words.iter().fold(false, |any, &word| any | (AdjacencyState::of(word).interface() != interface)) {
+        return number_by_interface(state_words, targets, numbers);
     }
-    let output = ways.output(interface);
+    let output = targets.output(interface);
     numbers.fill(output);
     output != UNUSUAL
 }
 
 /// As [`number`], for several interfaces. Hot.
 #[inline(never)]
-fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+fn number_by_interface(state_words: &[SeqSnapshot], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
     let mut have_outputs = true;
-    for (head, number) in heads.iter().zip(numbers) {
-        *number = ways.output(AdjacencyState::of(*head).interface());
+    for (state_word, number) in state_words.iter().zip(numbers) {
+        *number = targets.output(AdjacencyState::of(*state_word).interface());
         have_outputs &= *number != UNUSUAL;
     }
     have_outputs
@@ -371,69 +383,69 @@ fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> b
 
 // Loops of loads from many places are apart, because compilers make gathers of them where they can, which take longer.
 
-/// Reads the hops of packets. Hot.
+/// Reads the words of packets with their times to live. Hot.
 #[inline(never)]
-fn read_hops<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, hops: &mut [F::Hops]) {
+fn read_ttl_words<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, ttl_words: &mut [F::TtlWords]) {
     let mut look_ahead = LookAhead::begin(frames.packets(), ahead, Packet::prefetch);
-    for (frames, hops) in frames.chunks(STEP).zip(hops.chunks_mut(STEP)) {
+    for (frames, ttl_words) in frames.chunks(STEP).zip(ttl_words.chunks_mut(STEP)) {
         look_ahead.step(Packet::prefetch);
-        frames.iter().zip(hops).for_each(|(headers, hops)| *hops = F::hops(headers));
+        frames.iter().zip(ttl_words).for_each(|(headers, words)| *words = F::ttl_words(headers));
     }
 }
 
-/// Reads the heads of the adjacencies of packets. Hot.
+/// Reads the state words of the adjacencies of packets. Hot.
 #[inline(never)]
-fn read_heads(packets: &[Packet], ahead: usize, lines: Lines<'_>, heads: &mut [Seen]) {
+fn read_state_words(packets: &[Packet], ahead: usize, table: AdjacencyTable<'_>, state_words: &mut [SeqSnapshot]) {
     let number = |packet: &Packet| Tag(packet.tag()).number();
-    let prefetch = |packet: &Packet| lines.prefetch(number(packet));
+    let prefetch = |packet: &Packet| table.prefetch(number(packet));
     let mut look_ahead = LookAhead::begin(packets, ahead, prefetch);
-    for (packets, heads) in packets.chunks(STEP).zip(heads.chunks_mut(STEP)) {
+    for (packets, state_words) in packets.chunks(STEP).zip(state_words.chunks_mut(STEP)) {
         look_ahead.step(prefetch);
-        packets.iter().zip(heads).for_each(|(packet, head)| *head = lines.head(number(packet)));
+        packets.iter().zip(state_words).for_each(|(packet, state_word)| *state_word = table.state_word(number(packet)));
     }
 }
 
-/// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their heads were
-/// read: then only Ethernet headers have been written. Hot.
+/// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their state
+/// words were read: then only Ethernet headers have been written. Hot.
 #[inline(never)]
 fn write_several<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
-    lines: Lines<'_>,
-    heads: &[Seen],
-    hops: &[F::Hops],
-    aged: &[F::Hops],
+    table: AdjacencyTable<'_>,
+    state_words: &[SeqSnapshot],
+    ttl_words: &[F::TtlWords],
+    decremented: &[F::TtlWords],
 ) -> bool {
     let mut are_same = true;
-    for (((tag, headers), &head), &aged) in frames.iter_mut().zip(heads).zip(aged) {
-        let (header, is_same) = lines.header_of(Tag(tag).number(), head);
+    for (((tag, headers), &state_word), &decremented) in frames.iter_mut().zip(state_words).zip(decremented) {
+        let (header, is_same) = table.header_of(Tag(tag).number(), state_word);
         headers.set_ethernet(header);
-        F::set_hops(headers, aged);
+        F::set_ttl_words(headers, decremented);
         are_same &= is_same;
     }
     if !are_same {
-        frames.iter_mut().zip(hops).for_each(|((_, headers), &hops)| F::set_hops(headers, hops));
+        frames.iter_mut().zip(ttl_words).for_each(|((_, headers), &words)| F::set_ttl_words(headers, words));
     }
     are_same
 }
 
 /// Rewrites packets one by one.
 #[inline(never)]
-fn rewrite_each<F: Family>(packets: &mut Contents<'_>, ways: Ways<'_>, numbers: &mut [u16]) {
+fn rewrite_each<F: Family>(packets: &mut Contents<'_>, targets: RewriteTargets<'_>, numbers: &mut [u16]) {
     for ((tag, frame), number) in packets.iter_mut().zip(numbers) {
-        *number = rewrite_usual::<F>(Tag(tag), frame, ways);
+        *number = rewrite_one::<F>(Tag(tag), frame, targets);
     }
 }
 
 /// Rewrites a packet, if it is usual. Returns its output.
 #[inline(always)]
-fn rewrite_usual<F: Family>(tag: Tag, frame: &mut [u8], ways: Ways<'_>) -> u16 {
-    let (words, shape) = ways.adjacencies.header(tag.number());
-    let fits = frame.len() <= ETHERNET + usize::from(shape.mtu());
-    let output = ways.output(shape.interface());
-    let is_usual = shape.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
+fn rewrite_one<F: Family>(tag: Tag, frame: &mut [u8], targets: RewriteTargets<'_>) -> u16 {
+    let (words, state) = targets.adjacencies.header(tag.number());
+    let fits = frame.len() <= ETHERNET + usize::from(state.mtu());
+    let output = targets.output(state.interface());
+    let is_usual = state.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
     match F::Headers::of_mut(frame) {
         Some(headers) if is_usual => {
-            if !F::age(headers) {
+            if !F::decrement_ttl(headers) {
                 return UNUSUAL;
             }
             headers.set_ethernet(words);
@@ -449,28 +461,28 @@ fn rewrite_unusual<F: Family>(
     adjacencies: &Adjacencies,
     outputs: &[u16],
     exits: &Exits,
-) -> Verdict<Rewrite<F>> {
+) -> Next<Rewrite<F>> {
     let tag = Tag(packet.tag());
-    let shape = adjacencies.shape(tag.number());
+    let state = adjacencies.state(tag.number());
     if let Some(error) = exits.error
-        && shape.is_complete()
+        && state.is_complete()
         && tag.interface() != 0
-        && F::Headers::of(packet.bytes()).is_some_and(F::has_run_out)
+        && F::Headers::of(packet.bytes()).is_some_and(F::ttl_expired)
     {
         packet.set_tag(tag.with(IcmpError::of(Reason::TimeExceeded).number()).0);
-        return Verdict::To(error.into());
+        return Next::To(error.into());
     }
-    let Some(adjacency) = adjacencies.get(tag.number()) else { return Verdict::Drop(Rewrite::NO_ADJACENCY) };
+    let Some(adjacency) = adjacencies.get(tag.number()) else { return Next::Drop(Rewrite::NO_ADJACENCY) };
     let segment = segment_length(packet);
     let (length, frame) = (packet.len(), packet.bytes_mut());
-    let Some(headers) = F::Headers::of_mut(frame) else { return Verdict::Drop(Rewrite::TOO_SHORT) };
+    let Some(headers) = F::Headers::of_mut(frame) else { return Next::Drop(Rewrite::TOO_SHORT) };
     // Padding behind the packet does not count.
     let length = segment.unwrap_or_else(|| F::length(headers).min(length - ETHERNET));
     let is_too_big = length > usize::from(adjacency.mtu);
     let is_own = tag.interface() == 0;
-    let checked = if is_own { Ok(()) } else { F::check_hops(headers, adjacency.interface == tag.interface()) };
+    let checked = if is_own { Ok(()) } else { F::check_ttl(headers, adjacency.interface == tag.interface()) };
     match checked {
-        Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
+        Err(Refusal::SourceScope) => return Next::Drop(Rewrite::SOURCE_SCOPE),
         Err(Refusal::BeyondScope) => {
             return exits.tell(packet, IcmpError::of(Reason::BeyondScope), Rewrite::SOURCE_SCOPE);
         }
@@ -487,7 +499,7 @@ fn rewrite_unusual<F: Family>(
         return to(exits.fragment, Rewrite::TOO_BIG);
     }
     if !is_own {
-        F::set_hops(headers, F::aged(F::hops(headers)));
+        F::set_ttl_words(headers, F::decremented(F::ttl_words(headers)));
     }
     if segment.is_none() {
         // Padding must not make the frame longer than the link's.
@@ -498,17 +510,17 @@ fn rewrite_unusual<F: Family>(
         return to(if is_other { exits.resolve6 } else { exits.resolve }, Rewrite::UNRESOLVED);
     }
     let output = outputs.get(usize::from(adjacency.interface)).copied().filter(|&output| output != UNUSUAL);
-    let Some(output) = output else { return Verdict::Drop(Rewrite::NO_OUTPUT) };
+    let Some(output) = output else { return Next::Drop(Rewrite::NO_OUTPUT) };
     let header = &adjacency.header[..usize::from(adjacency.length).min(MAX_HEADER)];
     if !set_header(packet, header) {
-        return Verdict::Drop(Rewrite::NO_HEADROOM);
+        return Next::Drop(Rewrite::NO_HEADROOM);
     }
-    Verdict::To(output.into())
+    Next::To(output.into())
 }
 
 /// The output, if it is linked.
-fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Verdict<Rewrite<F>> {
-    output.map_or(Verdict::Drop(reason), |output| Verdict::To(output.into()))
+fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Next<Rewrite<F>> {
+    output.map_or(Next::Drop(reason), |output| Next::To(output.into()))
 }
 
 impl Exits {
@@ -518,7 +530,7 @@ impl Exits {
         packet: &mut Packet,
         error: IcmpError,
         reason: DropReason<Rewrite<F>>,
-    ) -> Verdict<Rewrite<F>> {
+    ) -> Next<Rewrite<F>> {
         packet.set_tag(Tag(packet.tag()).with(error.number()).0);
         to(self.error, reason)
     }

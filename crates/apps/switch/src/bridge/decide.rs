@@ -1,6 +1,6 @@
 //! Where frames go: the hot part of a bridge.
 
-use bellows_common::lanes::UNUSUAL;
+use bellows_common::nexts::UNUSUAL;
 use bellows_engine::Io;
 use bellows_packet::{CAPACITY, Packet};
 

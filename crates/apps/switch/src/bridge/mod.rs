@@ -14,7 +14,7 @@ mod vlans;
 
 use std::sync::Arc;
 
-use bellows_common::lanes::{Lanes, UNUSUAL};
+use bellows_common::nexts::{NextVectors, UNUSUAL};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, OutputSchema, SettingError, SharedObject};
 use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status, counters};
 use bellows_packet::Packet;
@@ -58,7 +58,7 @@ pub struct Bridge {
     /// The outputs' ports, which the bridge has.
     ports: Vec<Option<BridgePort>>,
     frames: Frames,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 counters! { Bridge;
@@ -170,13 +170,13 @@ impl Bridge {
         };
         self.origins = (0..io.inputs()).map(origin).collect();
         self.memberships = outputs.iter().filter_map(|name| membership(name)).collect();
-        self.lanes.resize(outputs.len());
+        self.next_vectors.resize(outputs.len());
         self.ports = ports;
     }
 
     /// Forwards the frames of an input. Hot.
     fn forward(&mut self, io: &Io<Self>, index: usize) {
-        let Bridge { name, config, protocols, table, links, origins, memberships, frames, lanes, .. } = self;
+        let Bridge { name, config, protocols, table, links, origins, memberships, frames, next_vectors, .. } = self;
         let mut input = io.input(index);
         let count = input.len();
         if count == 0 {
@@ -203,11 +203,16 @@ impl Bridge {
             }
             Common::Outputs => {
                 io.count(Bridge::HITS, count as u64);
-                lanes.scatter(io, &mut input, &frames.numbers[..count]);
+                next_vectors.scatter(io, &mut input, &frames.numbers[..count]);
             }
             Common::Unusual => {
                 let names = (&**name, &*links[0][index]);
-                Flooding { names, config, protocols: *protocols, origin, memberships }.forward(io, input, frames, lanes)
+                Flooding { names, config, protocols: *protocols, origin, memberships }.forward(
+                    io,
+                    input,
+                    frames,
+                    next_vectors,
+                )
             }
         }
     }
@@ -225,13 +230,19 @@ struct Flooding<'b> {
 
 impl Flooding<'_> {
     /// Forwards frames one by one, in order.
-    fn forward(&mut self, io: &Io<Bridge>, mut input: Input<'_, Bridge>, frames: &Frames, lanes: &mut Lanes) {
+    fn forward(
+        &mut self,
+        io: &Io<Bridge>,
+        mut input: Input<'_, Bridge>,
+        frames: &Frames,
+        next_vectors: &mut NextVectors,
+    ) {
         let mut hits = 0;
         for ((number, [destination, _]), packet) in frames.numbers.iter().zip(&frames.keys).zip(&mut input) {
             match *number {
                 FLOOD => match self.refusal(io, *destination) {
                     Some(reason) => io.drop(packet, reason),
-                    None => self.flood(io, lanes, packet, destination.vlan()),
+                    None => self.flood(io, next_vectors, packet, destination.vlan()),
                 },
                 SAME_PORT => io.drop(packet, Bridge::SAME_PORT),
                 SAME_GROUP => io.drop(packet, Bridge::SAME_GROUP),
@@ -243,12 +254,12 @@ impl Flooding<'_> {
                 NOT_ALLOWED => io.drop(packet, Bridge::VLAN_NOT_ALLOWED),
                 output => {
                     hits += 1;
-                    lanes.push(output.into(), packet);
+                    next_vectors.push(output.into(), packet);
                 }
             }
         }
         io.count(Bridge::HITS, hits);
-        lanes.send(io);
+        next_vectors.send(io);
     }
 
     /// Why a frame is not sent to all ports, if it is not.
@@ -280,7 +291,7 @@ impl Flooding<'_> {
     }
 
     /// Sends a frame to all outputs that it may take.
-    fn flood(&self, io: &Io<Bridge>, lanes: &mut Lanes, packet: Packet, vlan: u16) {
+    fn flood(&self, io: &Io<Bridge>, next_vectors: &mut NextVectors, packet: Packet, vlan: u16) {
         let leaves = |output: usize| match self.memberships.get(output) {
             // Without VLANs a frame stays as it is.
             None => Some(None),
@@ -295,7 +306,7 @@ impl Flooding<'_> {
         io.count(Bridge::FLOODED, 1);
         let mut send = |(output, is_tagged): (usize, Option<bool>), mut packet: Packet| {
             if is_tagged.is_none_or(|is_tagged| retag(&mut packet, self.protocols, vlan, is_tagged)) {
-                lanes.push(output, packet);
+                next_vectors.push(output, packet);
             } else {
                 io.drop(packet, Bridge::NO_HEADROOM);
             }
@@ -363,7 +374,7 @@ impl Configure for Bridge {
             memberships: Vec::new(),
             ports: Vec::new(),
             frames: Frames::new(),
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
         })
     }
 }

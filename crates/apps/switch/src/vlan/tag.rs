@@ -1,6 +1,6 @@
 //! `vlan-tag`: puts frames into a VLAN.
 
-use bellows_common::lanes::{Lanes, UNUSUAL, Verdict, forward_changed};
+use bellows_common::nexts::{Next, NextVectors, UNUSUAL, forward_changed};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
@@ -61,7 +61,7 @@ fn service() -> TagProtocol {
 /// Pushes tags.
 pub struct VlanTag {
     tagging: Tagging,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 /// How frames are tagged.
@@ -83,16 +83,16 @@ impl App for VlanTag {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        let VlanTag { tagging, lanes } = self;
-        lanes.resize(io.outputs());
+        let VlanTag { tagging, next_vectors } = self;
+        next_vectors.resize(io.outputs());
         let tag =
             |packets: &mut [Packet]| Simd::chosen().run(TagAll { tagging: &*tagging, packets, ahead: io.prefetch() });
         let Some(mut input) = forward_changed(io, 0, 0, tag) else { return };
         let packets = input.packets_mut();
-        tagging.tag_each(packets, lanes.numbers(packets.len()));
-        lanes.send_all(io, 0, input, |packet| {
+        tagging.tag_each(packets, next_vectors.nexts(packets.len()));
+        next_vectors.send_all(io, 0, input, |packet| {
             let is_short = outer(packet.bytes(), KNOWN) == Outer::TooShort;
-            Verdict::Drop(if is_short { VlanTag::TOO_SHORT } else { VlanTag::NO_HEADROOM })
+            Next::Drop(if is_short { VlanTag::TOO_SHORT } else { VlanTag::NO_HEADROOM })
         });
     }
 }
@@ -147,7 +147,7 @@ impl Configure for VlanTag {
         let outside = service.map(|vlan| (config.service_tpid.number(), vlan));
         let priorities = Priorities::new(config.priority, config.priority_map.as_deref(), config.drop_eligible)?;
         let tagging = Tagging { own: (config.tpid.number(), vlan), outside, priorities };
-        Ok(VlanTag { tagging, lanes: Lanes::new() })
+        Ok(VlanTag { tagging, next_vectors: NextVectors::new() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `vlan-untag`: takes frames out of a VLAN.
 
-use bellows_common::lanes::{Lanes, UNUSUAL, Verdict, forward_changed};
+use bellows_common::nexts::{Next, NextVectors, UNUSUAL, forward_changed};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
@@ -55,7 +55,7 @@ impl Default for Config {
 /// Pops tags.
 pub struct VlanUntag {
     untagging: Untagging,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 /// How frames are untagged.
@@ -88,19 +88,19 @@ impl App for VlanUntag {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        let VlanUntag { untagging, lanes } = self;
-        lanes.resize(io.outputs());
+        let VlanUntag { untagging, next_vectors } = self;
+        next_vectors.resize(io.outputs());
         let untag = |packets: &mut [Packet]| {
             Simd::chosen().run(UntagAll { untagging: &*untagging, packets, ahead: io.prefetch() })
         };
         let Some(mut input) = forward_changed(io, 0, OUTPUT.into(), untag) else { return };
         let packets = input.packets_mut();
-        untagging.untag_each(packets, lanes.numbers(packets.len()));
-        lanes.send_all(io, 0, input, |packet| match untagging.innermost(packet.bytes()) {
-            Outer::TooShort => Verdict::Drop(VlanUntag::TOO_SHORT),
-            _ if io.is_linked(OTHER) => Verdict::To(OTHER),
-            Outer::Tagged(tag) if tag.id() != 0 => Verdict::Drop(VlanUntag::UNKNOWN_VLAN),
-            _ => Verdict::Drop(VlanUntag::UNTAGGED),
+        untagging.untag_each(packets, next_vectors.nexts(packets.len()));
+        next_vectors.send_all(io, 0, input, |packet| match untagging.innermost(packet.bytes()) {
+            Outer::TooShort => Next::Drop(VlanUntag::TOO_SHORT),
+            _ if io.is_linked(OTHER) => Next::To(OTHER),
+            Outer::Tagged(tag) if tag.id() != 0 => Next::Drop(VlanUntag::UNKNOWN_VLAN),
+            _ => Next::Drop(VlanUntag::UNTAGGED),
         });
     }
 }
@@ -218,7 +218,7 @@ impl Configure for VlanUntag {
         let service = service.map(|vlan| (config.service_tpid.numbers(), vlan));
         let untagging =
             Untagging { protocols: config.tpid.numbers(), vlan, service, keep_priority: config.keep_priority };
-        Ok(VlanUntag { untagging, lanes: Lanes::new() })
+        Ok(VlanUntag { untagging, next_vectors: NextVectors::new() })
     }
 }
 

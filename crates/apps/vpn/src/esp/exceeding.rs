@@ -50,7 +50,7 @@ impl Esp {
             Ok(()) => {
                 io.count(Self::FRAGMENTED, 1);
                 for packet in std::iter::once(packet).chain(others.drain(usize::MAX)) {
-                    self.lanes.make_room(io, 1);
+                    self.next_vectors.make_room(io, 1);
                     self.seal_one(io, packet, place, output);
                 }
             }
@@ -72,9 +72,9 @@ impl Esp {
         match fragmenter.fragment(&mut packet, pair.path.mtu(), sealed) {
             Ok(()) => {
                 io.count(Self::FRAGMENTED, 1);
-                self.lanes.make_room(io, 1 + sealed.len());
-                self.lanes.push(output.into(), packet);
-                sealed.drain(usize::MAX).for_each(|fragment| self.lanes.push(output.into(), fragment));
+                self.next_vectors.make_room(io, 1 + sealed.len());
+                self.next_vectors.push(output.into(), packet);
+                sealed.drain(usize::MAX).for_each(|fragment| self.next_vectors.push(output.into(), fragment));
             }
             Err(error) => drop_whole(io, packet, error),
         }
@@ -95,7 +95,7 @@ impl Esp {
     /// Drops a packet, and tells its sender the MTU.
     fn tell(&mut self, io: &Io<Self>, packet: Packet, place: usize, mtu: u16) {
         let (back, ends) = (self.wires.outputs[place], self.pairs[place].addresses);
-        if self.exceeding.teller.send((io, Self::UNMADE), &mut self.lanes, back, &packet, (mtu, ends)) {
+        if self.exceeding.teller.send((io, Self::UNMADE), &mut self.next_vectors, back, &packet, (mtu, ends)) {
             io.count(Self::TOO_BIG_SENT, 1);
         }
         io.drop(packet, Self::TOO_BIG);

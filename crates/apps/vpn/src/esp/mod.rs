@@ -37,7 +37,7 @@ mod upkeep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bellows_common::lanes::{Lanes, UNUSUAL};
+use bellows_common::nexts::{NextVectors, UNUSUAL};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, OutputSchema, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Vector};
@@ -90,7 +90,7 @@ pub struct Esp {
     /// The ports of UDP to which packets come.
     udp_ports: BTreeSet<u16>,
     wires: Wires,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     segments: Vector,
     reasons: Vec<DropReason<Esp>>,
 }
@@ -236,7 +236,7 @@ impl Esp {
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
         self.wires = Wires::find(io, &self.names);
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 }
 
@@ -315,7 +315,7 @@ impl Esp {
             failing: BTreeSet::new(),
             udp_ports: BTreeSet::new(),
             wires: Wires::default(),
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             segments: Vector::new(),
             reasons: Vec::with_capacity(CAPACITY),
         }

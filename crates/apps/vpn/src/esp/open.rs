@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bellows_common::headers::ecn::{ECN, decapsulated_ecn, set_ecn};
 use bellows_common::headers::{ETHERNET, HEADERS_V4, HEADERS_V6, NotWhole, Outer, cut, is_v6, read, reversed};
-use bellows_common::lanes::{UNUSUAL, Verdict};
+use bellows_common::nexts::{Next, UNUSUAL};
 use bellows_engine::{DropReason, Io};
 use bellows_esp::udp::{self, UDP_HEADER};
 use bellows_esp::{HEADER, ICV, Inbound, OpenError, Opened, PairId, Spi};
@@ -51,10 +51,10 @@ impl Esp {
                     UNUSUAL
                 }
             };
-            self.lanes.numbers(count)[at] = number;
+            self.next_vectors.nexts(count)[at] = number;
         }
         let mut reasons = self.reasons.iter();
-        self.lanes.send_all(io, index, input, |_| Verdict::Drop(*reasons.next().expect("one for each")));
+        self.next_vectors.send_all(io, index, input, |_| Next::Drop(*reasons.next().expect("one for each")));
     }
 
     /// Opens a packet. Returns its output. Hot.

@@ -1,7 +1,7 @@
 //! Clear packets that are sealed.
 
 use bellows_common::headers::{ETHERNET, HEADERS_V6, read, uncover, write};
-use bellows_common::lanes::{UNUSUAL, Verdict};
+use bellows_common::nexts::{Next, UNUSUAL};
 use bellows_common::segmentation::{self, Gso};
 use bellows_engine::{DropReason, Io};
 use bellows_esp::{HEADER, Outbound, SealError, trailer_length};
@@ -35,7 +35,7 @@ impl Esp {
             drop(input);
             return self.seal_mixed(io, index, place, output);
         }
-        let (numbers, ahead) = (self.lanes.numbers(packets.len()), io.prefetch());
+        let (numbers, ahead) = (self.next_vectors.nexts(packets.len()), io.prefetch());
         reasons.clear();
         packets.iter().take(ahead).for_each(Packet::prefetch);
         for (at, number) in numbers.iter_mut().enumerate() {
@@ -51,21 +51,21 @@ impl Esp {
             };
         }
         let mut reasons = reasons.iter();
-        self.lanes.send_all(io, index, input, |_| Verdict::Drop(*reasons.next().expect("one for each")));
+        self.next_vectors.send_all(io, index, input, |_| Next::Drop(*reasons.next().expect("one for each")));
     }
 
     /// Seals packets one by one, because offloads of some must be finished before, or some may be too long. They get their numbers in their order.
     #[inline(never)]
     fn seal_mixed(&mut self, io: &Io<Self>, index: usize, place: usize, output: u16) {
         for mut packet in &mut io.input(index) {
-            self.lanes.make_room(io, 1);
+            self.next_vectors.make_room(io, 1);
             match segmentation::finish(&mut packet) {
                 Ok(None) => self.seal_one(io, packet, place, output),
                 Ok(Some(gso)) => self.segment(io, packet, gso, place, output),
                 Err(_) => io.drop(packet, Self::BAD_OFFLOAD),
             }
         }
-        self.lanes.send(io);
+        self.next_vectors.send(io);
     }
 
     /// Seals the segments of a GSO packet.
@@ -77,7 +77,7 @@ impl Esp {
         } else {
             io.count(Self::SEGMENTED, 1);
             for packet in std::iter::once(packet).chain(segments.drain(usize::MAX)) {
-                self.lanes.make_room(io, 1);
+                self.next_vectors.make_room(io, 1);
                 self.seal_one(io, packet, place, output);
             }
         }
@@ -90,7 +90,7 @@ impl Esp {
             return io.drop(packet, Self::NO_ASSOCIATION);
         };
         match pair.seal(outbound, &mut packet, Longest::Path) {
-            Ok(()) => self.lanes.push(output.into(), packet),
+            Ok(()) => self.next_vectors.push(output.into(), packet),
             Err(reason) if reason.position() == Self::TOO_BIG.position() => {
                 self.seal_exceeding(io, packet, place, output);
             }

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use bellows_common::headers::{ETHERNET, ether_type, uncover};
 use bellows_common::icmp::{Family, V4, V6};
-use bellows_common::lanes::{Lanes, UNUSUAL};
 use bellows_common::limit::SharedLimit;
+use bellows_common::nexts::{NextVectors, UNUSUAL};
 use bellows_engine::{App, Count, Io};
 use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Reason};
@@ -48,7 +48,7 @@ impl Teller {
     pub(crate) fn send<A: App>(
         &mut self,
         (io, unmade): (&Io<A>, Count<A>),
-        lanes: &mut Lanes,
+        next_vectors: &mut NextVectors,
         back: u16,
         packet: &Packet,
         (mtu, ends): (u16, IpPair),
@@ -58,7 +58,7 @@ impl Teller {
         }
         match self.tell(packet.bytes(), (mtu, ends), back % CLASSES, io.now()) {
             Ok(error) => {
-                lanes.push(back.into(), error);
+                next_vectors.push(back.into(), error);
                 return true;
             }
             Err(Untold::NoBuffer) => io.count(unmade, 1),

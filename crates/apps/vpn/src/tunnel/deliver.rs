@@ -1,6 +1,6 @@
 //! Packets that come out of tunnels.
 
-use bellows_common::lanes::{UNUSUAL, Verdict};
+use bellows_common::nexts::{Next, UNUSUAL};
 use bellows_common::too_big::TooBig;
 use bellows_engine::{DropReason, Io};
 use bellows_packet::Packet;
@@ -14,21 +14,21 @@ use super::{Protocol, Tunnel};
 impl<P: Protocol> Tunnel<P> {
     /// Takes packets out of their tunnels. Hot.
     pub(super) fn deliver(&mut self, io: &Io<Self>, index: usize) {
-        let Tunnel { sessions, index: by_header, paths, wires, lanes, .. } = self;
+        let Tunnel { sessions, index: by_header, paths, wires, next_vectors, .. } = self;
         let outputs = &wires.outputs;
         let mut input = io.input(index);
         let packets = input.packets_mut();
-        let numbers = lanes.numbers(packets.len());
+        let numbers = next_vectors.nexts(packets.len());
         let ahead = io.prefetch();
         if by_header.are_plain() {
             Simd::chosen().run(TakeOut::<true> { sessions, index: by_header, outputs, packets, ahead, numbers });
         } else {
             Simd::chosen().run(TakeOut::<false> { sessions, index: by_header, outputs, packets, ahead, numbers });
         }
-        lanes.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
-            Ok(session) if outputs[session] == UNUSUAL => Verdict::Drop(Self::UNKNOWN_PORT),
-            Ok(session) => Verdict::To(outputs[session].into()),
-            Err(Refusal::OtherProtocol) => Verdict::Drop(match TooBig::read(packet.bytes()) {
+        next_vectors.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
+            Ok(session) if outputs[session] == UNUSUAL => Next::Drop(Self::UNKNOWN_PORT),
+            Ok(session) => Next::To(outputs[session].into()),
+            Err(Refusal::OtherProtocol) => Next::Drop(match TooBig::read(packet.bytes()) {
                 Some(error) if paths.learn::<P>(sessions, by_header, &error, io.now()) => {
                     paths.expires().into_iter().for_each(|at| io.wake_at(at));
                     Self::TOLD
@@ -36,7 +36,7 @@ impl<P: Protocol> Tunnel<P> {
                 Some(_) => Self::BAD_ERROR,
                 None => Self::OTHER_PROTOCOL,
             }),
-            Err(refusal) => Verdict::Drop(Self::reason(refusal)),
+            Err(refusal) => Next::Drop(Self::reason(refusal)),
         });
     }
 

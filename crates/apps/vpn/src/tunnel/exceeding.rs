@@ -52,7 +52,7 @@ impl<P: Protocol> Tunnel<P> {
     /// Drops a packet, and tells its sender the MTU.
     fn tell(&mut self, io: &Io<Self>, packet: Packet, session: usize, mtu: u16) {
         let (back, ends) = (self.wires.outputs[session], self.sessions[session].addresses);
-        if self.exceeding.teller.send((io, Self::UNMADE), &mut self.lanes, back, &packet, (mtu, ends)) {
+        if self.exceeding.teller.send((io, Self::UNMADE), &mut self.next_vectors, back, &packet, (mtu, ends)) {
             io.count(Self::TOO_BIG_SENT, 1);
         }
         io.drop(packet, Self::TOO_BIG);
@@ -66,7 +66,7 @@ impl<P: Protocol> Tunnel<P> {
             Ok(()) => {
                 io.count(Self::FRAGMENTED, 1);
                 for packet in std::iter::once(packet).chain(others.drain(usize::MAX)) {
-                    self.lanes.make_room(io, 1);
+                    self.next_vectors.make_room(io, 1);
                     self.send_one(io, packet, session, output, None);
                 }
             }
@@ -90,9 +90,9 @@ impl<P: Protocol> Tunnel<P> {
         match fragmenter.fragment(&mut packet, keys.mtu(), outside) {
             Ok(()) => {
                 io.count(Self::FRAGMENTED, 1);
-                self.lanes.make_room(io, 1 + outside.len());
-                self.lanes.push(output.into(), packet);
-                outside.drain(usize::MAX).for_each(|fragment| self.lanes.push(output.into(), fragment));
+                self.next_vectors.make_room(io, 1 + outside.len());
+                self.next_vectors.push(output.into(), packet);
+                outside.drain(usize::MAX).for_each(|fragment| self.next_vectors.push(output.into(), fragment));
             }
             Err(error) => Self::drop_whole(io, packet, error),
         }

@@ -24,7 +24,7 @@ mod wires;
 
 use std::collections::BTreeMap;
 
-use bellows_common::lanes::Lanes;
+use bellows_common::nexts::NextVectors;
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Ports, counters};
 use bellows_packet::{CAPACITY, Vector};
@@ -233,7 +233,7 @@ pub struct Tunnel<P: Protocol> {
     index: Index,
     paths: Paths,
     wires: Wires,
-    lanes: Lanes,
+    next_vectors: NextVectors,
     segments: Vector,
     notes: Vec<Note>,
     /// For packets that are longer than their path's MTU.
@@ -320,7 +320,7 @@ impl<P: Protocol> Tunnel<P> {
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
         self.wires = Wires::find(io, &self.names);
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 }
 
@@ -364,7 +364,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
             index,
             paths,
             wires: Wires::default(),
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
             segments: Vector::new(),
             notes: vec![Note::default(); CAPACITY],
             exceeding: Exceeding::new(),

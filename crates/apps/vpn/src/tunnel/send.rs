@@ -1,7 +1,7 @@
 //! Packets that go into tunnels.
 
 use bellows_common::headers::ETHERNET;
-use bellows_common::lanes::UNUSUAL;
+use bellows_common::nexts::UNUSUAL;
 use bellows_common::segmentation::{self, Gso};
 use bellows_engine::{DropReason, Io};
 use bellows_packet::{Packet, Vector};
@@ -16,13 +16,13 @@ impl<P: Protocol> Tunnel<P> {
         let Some(output) = self.wires.transports[usize::from(self.sessions[session].is_v6())] else {
             return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
         };
-        let Tunnel { sessions, lanes, notes, identification, .. } = self;
+        let Tunnel { sessions, next_vectors, notes, identification, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         if packets.is_empty() {
             return;
         }
-        let numbers = lanes.numbers(packets.len());
+        let numbers = next_vectors.nexts(packets.len());
         let first = *identification;
         *identification = first.wrapping_add(packets.len() as u16);
         let put_in = PutIn {
@@ -49,11 +49,11 @@ impl<P: Protocol> Tunnel<P> {
     fn send_mixed(&mut self, io: &Io<Self>, index: usize, session: usize, output: u16) {
         let mut input = io.input(index);
         let count = input.len();
-        let numbers = self.lanes.numbers(count).to_vec();
+        let numbers = self.next_vectors.nexts(count).to_vec();
         for (mut packet, number) in (&mut input).into_iter().zip(numbers) {
-            self.lanes.make_room(io, 1);
+            self.next_vectors.make_room(io, 1);
             if number != UNUSUAL {
-                self.lanes.push(output.into(), packet);
+                self.next_vectors.push(output.into(), packet);
                 continue;
             }
             let tail = Tail::of(&packet);
@@ -63,7 +63,7 @@ impl<P: Protocol> Tunnel<P> {
                 Err(_) => io.drop(packet, Self::BAD_OFFLOAD),
             }
         }
-        self.lanes.send(io);
+        self.next_vectors.send(io);
     }
 
     /// Sends the segments of a GSO packet.
@@ -75,7 +75,7 @@ impl<P: Protocol> Tunnel<P> {
         io.count(Self::SEGMENTED, 1);
         let mut segments = std::mem::replace(&mut self.segments, Vector::none());
         for packet in std::iter::once(packet).chain(segments.drain(usize::MAX)) {
-            self.lanes.make_room(io, 1);
+            self.next_vectors.make_room(io, 1);
             self.send_one(io, packet, session, output, None);
         }
         self.segments = segments;
@@ -93,7 +93,7 @@ impl<P: Protocol> Tunnel<P> {
         let keys = &self.sessions[session];
         if keys.put_in(&mut packet, self.identification, tail) {
             self.identification = self.identification.wrapping_add(1);
-            return self.lanes.push(output.into(), packet);
+            return self.next_vectors.push(output.into(), packet);
         }
         match keys.refusal::<P>(&packet) {
             Some(reason) => io.drop(packet, reason),

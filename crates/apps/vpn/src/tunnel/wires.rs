@@ -1,6 +1,6 @@
 //! The ports of an app with sessions: `ip4` and `ip6` have packets in tunnels, the others have the names of sessions.
 
-use bellows_common::lanes::UNUSUAL;
+use bellows_common::nexts::UNUSUAL;
 use bellows_engine::{App, Io};
 
 /// The names of the ports with the packets of tunnels.

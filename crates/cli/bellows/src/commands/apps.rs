@@ -84,9 +84,9 @@ fn list(registry: &Registry) -> String {
 }
 
 fn unknown(name: &str, registry: &Registry) -> CommandError {
-    let way_out = match registry.nearest(name) {
+    let remedy = match registry.nearest(name) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`bellows apps` lists them".to_owned(),
     };
-    CommandError::Usage(format!("there is no app `{name}`; {way_out}"))
+    CommandError::Usage(format!("there is no app `{name}`; {remedy}"))
 }

@@ -75,7 +75,7 @@ impl Format {
 /// The error for an extension without a format. It suggests commands that make the usual formats.
 fn unknown_extension(path: &Path, extension: &str) -> String {
     let path = path.display();
-    let way_out = match extension {
+    let remedy = match extension {
         "png" | "jpg" | "jpeg" | "gif" | "webp" | "bmp" | "pdf" | "ps" | "eps" => {
             let dot = format!("`bellows graph … --format dot | dot -T{extension} -o {path}`");
             match extension {
@@ -88,7 +88,7 @@ fn unknown_extension(path: &Path, extension: &str) -> String {
         }
         _ => "--format overrides the file's extension".to_owned(),
     };
-    format!("cannot draw {path}: the formats are .svg, .dot (or .gv) and .txt; {way_out}")
+    format!("cannot draw {path}: the formats are .svg, .dot (or .gv) and .txt; {remedy}")
 }
 
 /// The file name that stands for standard output.
@@ -197,13 +197,13 @@ mod tests {
             use Format::{Dot, Svg, Text};
             [Svg, Svg, Dot, Dot, Text, Text].map(Some)
         });
-        for (name, way_out) in
+        for (name, remedy) in
             [("c.png", "rsvg-convert -o c.png"), ("c.gif", "dot -Tgif -o c.gif"), ("c.doc", "--format")]
         {
             let Err(CommandError::Usage(message)) = Format::of_file(Path::new(name)) else {
                 panic!("{name} is accepted")
             };
-            assert!(message.contains(way_out) && message.contains(".svg"), "{message}");
+            assert!(message.contains(remedy) && message.contains(".svg"), "{message}");
         }
     }
 }

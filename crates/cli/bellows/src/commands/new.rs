@@ -93,7 +93,7 @@ fn absolute(folder: &Path) -> io::Result<PathBuf> {
 
 impl Arguments {
     fn name(&self, folder: &Path) -> Result<String, CommandError> {
-        let (name, way_out) = match (&self.name, folder.file_name()) {
+        let (name, remedy) = match (&self.name, folder.file_name()) {
             (Some(name), _) => (name.clone(), "choose another"),
             (None, Some(name)) => (name.to_string_lossy().into_owned(), "give one with `--name NAME`"),
             (None, None) => {
@@ -101,7 +101,7 @@ impl Arguments {
             }
         };
         match wrong_name(&name) {
-            Some(why) => Err(CommandError::Usage(format!("the project's name `{name}` {why}; {way_out}"))),
+            Some(why) => Err(CommandError::Usage(format!("the project's name `{name}` {why}; {remedy}"))),
             None => Ok(name),
         }
     }

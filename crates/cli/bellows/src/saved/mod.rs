@@ -20,7 +20,7 @@ use bellows_router::vrf::requests::{
     RouteLines, Selection,
 };
 use bellows_sys::private_file::{self, PrivateFileError};
-use bellows_sys::{atomic_file, way_out};
+use bellows_sys::{atomic_file, remedy};
 use bellows_vrf::RouteSpec;
 use bellows_vrf::command::{NeighbourCommand, RouteCommand, Verb};
 use bellows_vrf::route::IpPrefix;
@@ -141,7 +141,7 @@ fn write(file: &Path, text: &[u8]) -> Result<(), String> {
 }
 
 fn not_written(path: &Path, error: &io::Error) -> String {
-    format!("`{}` cannot be written: {error}; {}", path.display(), way_out(error, "check its permissions"))
+    format!("`{}` cannot be written: {error}; {}", path.display(), remedy(error, "check its permissions"))
 }
 
 /// An error that the client is told.

@@ -58,7 +58,7 @@ fn lines(stdout: &str) -> Vec<Value> {
 fn each_combination_is_run_once_a_block_and_failures_are_results() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("sizes.toml", &campaign("0"));
-    let said = sandbox.bellows(&["campaign", "run", &file]).fine();
+    let said = sandbox.bellows(&["campaign", "run", &file]).success();
     let table = sandbox.path("sizes.results/results.csv");
     assert!(said.stdout.contains("60: 60.5 Mpps") && said.stdout.contains("9000: exit-code: "), "{said:#?}");
     assert!(said.stdout.contains("4 of 4 runs have results, 2 without a score; 4 were made now: "), "{said:#?}");
@@ -67,17 +67,17 @@ fn each_combination_is_run_once_a_block_and_failures_are_results() {
     assert!(text.starts_with("size,id,score,unit,") && text.lines().count() == 5, "{text}");
     assert_eq!(text.matches("60.5,Mpps").count(), 2, "{text}");
     // Nothing is left to do, unless there are to be more.
-    let said = sandbox.bellows(&["campaign", "run", &file]).fine();
+    let said = sandbox.bellows(&["campaign", "run", &file]).success();
     assert!(said.stdout.starts_with("4 of 4 runs have results, 2 without a score; 0 were made now"), "{said:#?}");
-    let said = sandbox.bellows(&["campaign", "run", &file, "--repeats", "3", "--json"]).fine();
+    let said = sandbox.bellows(&["campaign", "run", &file, "--repeats", "3", "--json"]).success();
     let rows = lines(&said.stdout);
     assert!(rows.len() == 2 && rows.iter().all(|row| row["run"].as_str().unwrap().starts_with("3.")), "{said:#?}");
-    let status = sandbox.bellows(&["campaign", "status", &file, "--json"]).fine().json();
+    let status = sandbox.bellows(&["campaign", "status", &file, "--json"]).success().json();
     assert_eq!(
         [&status["name"], &status["rows"], &status["running"], &status["blocks"], &status["failed"]],
         [&json!("sizes"), &json!(6), &json!(false), &json!({"1": 2, "2": 2, "3": 2}), &json!({"exit-code": 3})]
     );
-    let said = sandbox.bellows(&["campaign", "status", &file]).fine().stdout;
+    let said = sandbox.bellows(&["campaign", "status", &file]).success().stdout;
     assert!(
         said.starts_with("sizes: 4 of 4 runs\n  2 runs of more blocks than planned\n")
             && said.contains("  3 without a score: exit-code\n"),
@@ -96,7 +96,7 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     eventually("three runs", || recorded() >= 3);
     let refused = sandbox.bellows(&["campaign", "run", &file]);
     assert!(refused.code == Some(2) && refused.stderr.contains("is in use by another runner"), "{refused:#?}");
-    let status = sandbox.bellows(&["campaign", "status", &file, "--json"]).fine().json();
+    let status = sandbox.bellows(&["campaign", "status", &file, "--json"]).success().json();
     assert_eq!(status["running"], json!(true));
     signal(&child, Signal::INT);
     let output = child.wait_with_output().unwrap();
@@ -105,12 +105,12 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     json_reference::compare(&["campaign", "run", "--json"], &stdout, &mut Found::new());
     assert!(before < 800 && lines(&stdout).len() == before);
-    let quick = sandbox.bellows(&["campaign", "run", &file, "--repeats", "4", "--json"]).fine();
+    let quick = sandbox.bellows(&["campaign", "run", &file, "--repeats", "4", "--json"]).success();
     assert_eq!(lines(&quick.stdout).len(), 8_usize.saturating_sub(before), "{quick:#?}");
 }
 
 #[test]
-fn mistakes_name_the_place_and_the_way_out() {
+fn mistakes_name_the_place_and_the_remedy() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("sizes.toml", &campaign("0").replace("{size}.5", "{sizes}.5"));
     let said = sandbox.bellows(&["campaign", "run", &file]);
@@ -122,25 +122,25 @@ fn mistakes_name_the_place_and_the_way_out() {
     assert!(said.code == Some(2) && said.stderr.contains("has no results of a campaign"), "{said:#?}");
     // Another campaign has another folder.
     let file = sandbox.write("sizes.toml", &campaign("0"));
-    sandbox.bellows(&["campaign", "run", &file]).fine();
+    sandbox.bellows(&["campaign", "run", &file]).success();
     sandbox.write("sizes.toml", &campaign("0.01"));
     let said = sandbox.bellows(&["campaign", "run", &file]);
     assert!(said.code == Some(2) && said.stderr.contains("which differs in `command`"), "{said:#?}");
-    sandbox.bellows(&["campaign", "run", &file, "--results", "other"]).fine();
+    sandbox.bellows(&["campaign", "run", &file, "--results", "other"]).success();
 }
 
 #[test]
 fn hypotheses_are_registered_once_and_with_their_time() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("sizes.toml", &campaign("0"));
-    sandbox.bellows(&["campaign", "run", &file]).fine();
-    let first = sandbox.bellows(&["campaign", "register", &file, "--json"]).fine().json();
+    sandbox.bellows(&["campaign", "run", &file]).success();
+    let first = sandbox.bellows(&["campaign", "register", &file, "--json"]).success().json();
     assert_eq!(first.as_array().unwrap().len(), 1);
     assert_eq!([&first[0]["rows"], &first[0]["hypothesis"]["name"]], [&json!(4), &json!("small packets are faster")]);
-    assert_eq!(sandbox.bellows(&["campaign", "register", &file, "--json"]).fine().json(), first, "its time stays");
-    let said = sandbox.bellows(&["campaign", "register", &file]).fine().stdout;
+    assert_eq!(sandbox.bellows(&["campaign", "register", &file, "--json"]).success().json(), first, "its time stays");
+    let said = sandbox.bellows(&["campaign", "register", &file]).success().stdout;
     assert!(said.contains("after 4 runs, as ") && said.contains(first[0]["hash"].as_str().unwrap()), "{said}");
-    let more = sandbox.bellows(&["campaign", "run", &file, "--repeats", "3", "--json"]).fine();
+    let more = sandbox.bellows(&["campaign", "run", &file, "--repeats", "3", "--json"]).success();
     assert!(lines(&more.stdout).iter().all(|row| row["registered"] == first[0]["hash"]), "{more:#?}");
     let without = campaign("0");
     let without = sandbox.write("without.toml", &without[..without.find("[[hypothesis]]").unwrap()]);
@@ -152,20 +152,20 @@ fn hypotheses_are_registered_once_and_with_their_time() {
 fn fresh_runs_confirm_what_was_registered() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("rates.toml", RATES);
-    sandbox.bellows(&["campaign", "run", &file]).fine();
-    let test = || sandbox.bellows(&["campaign", "test", &file, "--json"]).fine().json()[0].clone();
+    sandbox.bellows(&["campaign", "run", &file]).success();
+    let test = || sandbox.bellows(&["campaign", "test", &file, "--json"]).success().json()[0].clone();
     assert_eq!([&test()["conclusion"], &test()["runs"]["made_before"]], [&json!("refused"), &json!(4)]);
-    sandbox.bellows(&["campaign", "register", &file]).fine();
-    let said = sandbox.bellows(&["campaign", "test", &file]).fine().stdout;
+    sandbox.bellows(&["campaign", "register", &file]).success();
+    let said = sandbox.bellows(&["campaign", "test", &file]).success().stdout;
     assert!(
         said.starts_with("smaller packets are slower: refused\n") && said.contains("exploration: 60 - 64: -4"),
         "{said}"
     );
-    sandbox.bellows(&["campaign", "run", &file, "--repeats", "8"]).fine();
+    sandbox.bellows(&["campaign", "run", &file, "--repeats", "8"]).success();
     let verdict = test();
     assert_eq!([&verdict["conclusion"], &verdict["runs"]["confirming"]], [&json!("confirmed"), &json!(12)]);
     assert!((verdict["confirmation"]["difference"].as_f64().unwrap() + 4.0).abs() < 1e-9, "{verdict:#}");
-    let said = sandbox.bellows(&["campaign", "test", &file]).fine().stdout;
+    let said = sandbox.bellows(&["campaign", "test", &file]).success().stdout;
     assert!(
         said.starts_with("smaller packets are slower: confirmed\n") && said.contains("4 runs made before"),
         "{said}"
@@ -177,7 +177,7 @@ fn the_example_of_the_manual_runs() {
     let sandbox = Sandbox::new();
     let file = root().join("crates/measure/campaign/examples/checksums.toml");
     let words = ["campaign", "run", file.to_str().unwrap(), "--results", "checksums.results", "--repeats", "1"];
-    let said = sandbox.bellows(&words).fine();
+    let said = sandbox.bellows(&words).success();
     assert!(
         said.stdout.contains("5 of 5 runs have results; 5 were made now: checksums.results/results.csv"),
         "{said:#?}"
@@ -188,12 +188,12 @@ fn the_example_of_the_manual_runs() {
 fn a_report_is_text_or_a_page_with_pictures() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("rates.toml", &RATES.replace("repeats = 2", "repeats = 6"));
-    sandbox.bellows(&["campaign", "run", &file]).fine();
-    let said = sandbox.bellows(&["campaign", "report", &file]).fine().stdout;
+    sandbox.bellows(&["campaign", "run", &file]).success();
+    let said = sandbox.bellows(&["campaign", "report", &file]).success().stdout;
     assert!(said.starts_with("rates\n12 runs of 2 combinations") && said.contains("EXPLORATION: "), "{said}");
-    let json = sandbox.bellows(&["campaign", "report", &file, "--json"]).fine().json();
+    let json = sandbox.bellows(&["campaign", "report", &file, "--json"]).success().json();
     assert_eq!(json["title"], json!("rates"));
-    let said = sandbox.bellows(&["campaign", "report", &file, "-o", "page.html", "--svg", "pictures"]).fine();
+    let said = sandbox.bellows(&["campaign", "report", &file, "-o", "page.html", "--svg", "pictures"]).success();
     assert!(said.stdout.is_empty() && said.stderr.starts_with("wrote page.html\nwrote pictures/"), "{said:#?}");
     let page = fs::read_to_string(sandbox.path("page.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") || page.starts_with("<!doctype html>"), "{}", &page[..80]);
@@ -213,9 +213,9 @@ fn a_table_becomes_a_folder_that_can_be_reported() {
     let old: Vec<String> = (1..=6).map(|id| format!("64,old,{id},5.{id},Gb/s")).collect();
     let table = format!("pktsize,snabb,id,score,unit\n{}\n{}\n", rows.join("\n"), old.join("\n"));
     let table = sandbox.write("bench.csv", &table);
-    let said = sandbox.bellows(&["campaign", "import", &table, "bench.results"]).fine().stdout;
+    let said = sandbox.bellows(&["campaign", "import", &table, "bench.results"]).success().stdout;
     assert_eq!(said, "12 runs: bench.results/campaign.toml\n");
-    let said = sandbox.bellows(&["campaign", "report", "bench.results", "--by", "snabb"]).fine().stdout;
+    let said = sandbox.bellows(&["campaign", "report", "bench.results", "--by", "snabb"]).success().stdout;
     assert!(said.contains("12 runs of 2 combinations") && said.contains("Gb/s"), "{said}");
     let said = sandbox.bellows(&["campaign", "import", &table, "bench.results"]);
     assert!(said.code == Some(2) && said.stderr.contains("exists already"), "{said:#?}");
@@ -245,9 +245,10 @@ better = "higher"
 "#,
     );
     let words = ["campaign", "compare", &file, &old, &new];
-    let said = sandbox.bellows(&words).fine().stdout;
+    let said = sandbox.bellows(&words).success().stdout;
     assert!(said.contains("faster") && said.contains("8 pairs"), "{said}");
-    let json = sandbox.bellows(&[&words[..], &["--json", "--margin", "2%", "--fail-if-slower"]].concat()).fine().json();
+    let json =
+        sandbox.bellows(&[&words[..], &["--json", "--margin", "2%", "--fail-if-slower"]].concat()).success().json();
     assert_eq!(json["results"].as_array().unwrap().len(), 2, "{json:#}");
     let back = ["campaign", "compare", &file, words[4], words[3], "--fail-if-slower", "--results", "back"];
     let said = sandbox.bellows(&back);
@@ -260,7 +261,7 @@ better = "higher"
     let many = sandbox.write("many.toml", &text.replace("repeats = 8", "repeats = 2"));
     let words = ["campaign", "compare", &many, &old, &program("same", 20)];
     let (some, all) =
-        (sandbox.bellows(&words).fine().stdout, sandbox.bellows(&[&words[..], &["--all"]].concat()).fine());
+        (sandbox.bellows(&words).success().stdout, sandbox.bellows(&[&words[..], &["--all"]].concat()).success());
     assert!(some.contains("13 figures") && !some.contains("size 7: "), "{some}");
     let listed = (1..=13).filter(|size| all.stdout.contains(&format!("size {size}: no difference"))).count();
     assert_eq!(listed, 13, "{}", all.stdout);
@@ -282,13 +283,13 @@ fn two_builds_are_compared_by_a_benchmark() {
     let sandbox = Sandbox::new();
     let (old, new) = (build(&sandbox, "old", 40), build(&sandbox, "new", 20));
     let compare = |words: &[&str]| sandbox.bellows(&[&["campaign", "compare"], words].concat());
-    let said = compare(&["--bench", "engine --case 'a b{c}'", &old, &new, "--all"]).fine().stdout;
+    let said = compare(&["--bench", "engine --case 'a b{c}'", &old, &new, "--all"]).success().stdout;
     assert!(said.contains("one (words bench engine --case a b{c} --processes 1 --json): "), "{said}");
     assert!(said.contains("% faster") && said.contains("% slower") && said.contains("15 pairs"), "{said}");
     // Nothing but the builds is kept, and what is given is.
     assert!(!sandbox.path("bench.results").exists() && sandbox.path("bench.builds").exists());
     let kept = ["--repeats", "2", "--results", "kept", "--builds", "built"];
-    let said = compare(&[&["--bench", "breathsim --processes=3", &old, &new, "--json"], &kept[..]].concat()).fine();
+    let said = compare(&[&["--bench", "breathsim --processes=3", &old, &new, "--json"], &kept[..]].concat()).success();
     assert!(said.stdout.contains("words breathsim --processes=3 --json"), "{said:?}");
     assert!(sandbox.path("kept/results.csv").exists() && sandbox.path("built").exists());
     // More packets a second are better, and so are fewer clocks.
@@ -310,10 +311,10 @@ fn two_builds_are_compared_by_a_benchmark() {
 fn the_number_of_runs_for_a_difference_follows_from_the_scatter() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("rates.toml", &RATES.replace("repeats = 2", "repeats = 6"));
-    sandbox.bellows(&["campaign", "run", &file]).fine();
+    sandbox.bellows(&["campaign", "run", &file]).success();
     let needed = |effect: &str| {
         let words = ["campaign", "power", &file, "--by", "size", "--effect", effect, "--json"];
-        sandbox.bellows(&words).fine().json()["repeats"].as_u64().unwrap()
+        sandbox.bellows(&words).success().json()["repeats"].as_u64().unwrap()
     };
     assert!(needed("0.05") > needed("0.5") && needed("0.5") >= 2);
     let said = sandbox.bellows(&["campaign", "power", &file, "--by", "size", "--effect", "2 percent"]);
@@ -352,11 +353,11 @@ fn workers_make_the_runs_of_a_queue() {
     let coordinator = coordinator.unwrap();
     let status = || sandbox.bellows(&["campaign", "status", &file, "--queue", &url, "--json"]);
     eventually("a queue", || status().code == Some(0));
-    let found = status().fine().json();
+    let found = status().success().json();
     assert_eq!([&found["queue"]["name"], &found["queue"]["blocks_waiting"]], [&json!("rates"), &json!(4)], "{found:#}");
-    let text = sandbox.bellows(&["campaign", "status", &file, "--queue", &url]).fine().stdout;
+    let text = sandbox.bellows(&["campaign", "status", &file, "--queue", &url]).success().stdout;
     assert!(text.contains("queue rates at nats://127.0.0.1") && text.contains("4 blocks wait"), "{text}");
-    let worked = sandbox.bellows(&["campaign", "worker", &file, "--queue", &url]).fine().stdout;
+    let worked = sandbox.bellows(&["campaign", "worker", &file, "--queue", &url]).success().stdout;
     assert!(worked.contains("8 runs of 4 whole blocks; the queue is gone"), "{worked}");
     let output = coordinator.wait_with_output().unwrap();
     assert!(output.status.success());

@@ -33,7 +33,7 @@ fn files_and_pipes_send_the_packets_that_match() {
     let filter = ["--set", "apps.in.filter=\"tcp port 80 or 443\"", "--json"];
     for (path, bytes) in [("quickstart.pcap", Vec::new()), ("-", capture())] {
         sandbox.write("copy.toml", &copy(path, "out.pcap"));
-        let report = with_input(&sandbox, &[&["run", "copy.toml"], &filter[..]].concat(), &bytes).fine().json();
+        let report = with_input(&sandbox, &[&["run", "copy.toml"], &filter[..]].concat(), &bytes).success().json();
         // As `tcpdump --count` counts them: see the tests of `bellows filter`.
         let sent = report["links"][0]["packets"].as_u64().unwrap();
         assert_eq!((sent, &report["apps"][0]["drops"]["not_matched"]), (1_552, &json!(PACKETS - 1_552)), "{report:#}");
@@ -63,11 +63,11 @@ fn a_capture_comes_through_standard_input_in_any_format() {
     fs::write(sandbox.path("in.pcap"), capture()).unwrap();
     let gzip = Command::new("gzip").arg("-c").arg(sandbox.path("in.pcap")).output().unwrap().stdout;
     sandbox.write("ng.toml", &copy("in.pcap", "ng.pcapng"));
-    sandbox.bellows(&["run", "ng.toml"]).fine();
+    sandbox.bellows(&["run", "ng.toml"]).success();
     let pcapng = fs::read(sandbox.path("ng.pcapng")).unwrap();
     let mut copies = Vec::new();
     for bytes in [capture(), gzip, pcapng] {
-        let report = with_input(&sandbox, &["run", "copy.toml", "--json"], &bytes).fine().json();
+        let report = with_input(&sandbox, &["run", "copy.toml", "--json"], &bytes).success().json();
         assert_eq!((&report["links"][0]["packets"], &report["end"]), (&json!(PACKETS), &json!("done")));
         copies.push(fs::read(sandbox.path("out.pcap")).unwrap());
     }
@@ -81,7 +81,7 @@ fn a_pipe_is_read_as_packets_come_and_checked_without_being_touched() {
     assert!(made.success());
     sandbox.write("copy.toml", &copy("pipe", "out.pcap"));
     // Nobody writes to it, and the command does not wait.
-    sandbox.bellows(&["check", "copy.toml"]).fine();
+    sandbox.bellows(&["check", "copy.toml"]).success();
     let running = sandbox.start(&["copy.toml"]);
     let packets = || running.counters()["links"][0]["packets"].as_u64().unwrap();
     thread::sleep(Duration::from_millis(200));
@@ -99,7 +99,7 @@ fn a_pipe_is_read_as_packets_come_and_checked_without_being_touched() {
     assert!(breaths() - before < 3_000, "{before}, {}", breaths());
     pipe.write_all(&bytes[bytes.len() / 2..]).unwrap();
     drop(pipe);
-    let said = running.wait().fine();
+    let said = running.wait().success();
     assert!(said.stdout.contains("all done"), "{said:?}");
 }
 
@@ -140,9 +140,9 @@ fn a_network_comes_from_standard_input() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("in.pcap"), capture()).unwrap();
     let network = copy("in.pcap", "out.pcap");
-    let report = with_input(&sandbox, &["run", "-", "--json"], network.as_bytes()).fine().json();
+    let report = with_input(&sandbox, &["run", "-", "--json"], network.as_bytes()).success().json();
     assert_eq!((&report["links"][0]["packets"], &report["name"]), (&json!(PACKETS), &json!("stdin")));
-    let said = with_input(&sandbox, &["check", "-"], network.as_bytes()).fine();
+    let said = with_input(&sandbox, &["check", "-"], network.as_bytes()).success();
     assert!(said.stdout.contains("<stdin>: fine"), "{said:?}");
     let said = with_input(&sandbox, &["check", "-"], b"links = [3]\n");
     assert!(said.code == Some(2) && said.stderr.contains("<stdin>:1:"), "{said:?}");
@@ -156,7 +156,7 @@ fn a_capture_goes_to_standard_output_and_the_report_does_not() {
     fs::write(sandbox.path("in.pcap"), capture()).unwrap();
     sandbox.write("to-file.toml", &copy("in.pcap", "out.pcap"));
     sandbox.write("to-stdout.toml", &copy("in.pcap", "-"));
-    sandbox.bellows(&["run", "to-file.toml"]).fine();
+    sandbox.bellows(&["run", "to-file.toml"]).success();
     let output = sandbox.command(&["run", "to-stdout.toml"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout == fs::read(sandbox.path("out.pcap")).unwrap());
@@ -214,7 +214,7 @@ fn a_run_with_another_way_out_goes_on_without_the_reader_of_its_capture() {
     eventually("packets are lost", || lost() > 0);
     thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none());
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     let said = end_of(child);
     assert!(said.code == Some(1) && said.stderr.contains("stopped on request"), "{said:#?}");
 }
@@ -238,7 +238,7 @@ fn final_losses_of_a_writer_are_in_the_books() {
         };
         eventually("packets", || taken(&running.counters()).unwrap() > 50);
         sandbox.write("network.toml", &after);
-        let said = sandbox.bellows(&["reload"]).fine();
+        let said = sandbox.bellows(&["reload"]).success();
         assert!(said.stdout.contains("could not") || said.stderr.contains("could not"), "{said:#?}");
         let mut command = sandbox.command(&["stop"]);
         assert!(command.status().unwrap().success());
@@ -296,13 +296,13 @@ fn a_tap_prints_the_same_as_tcpdump() {
     sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&["endless.toml"]);
     let words = ["tap", running.name.as_str(), "source.output -> end.input", "-c", "20"];
-    let said = sandbox.bellows(&words).fine();
+    let said = sandbox.bellows(&words).success();
     assert_eq!(said.stdout.lines().count(), 20, "{said:?}");
-    let as_json = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine();
+    let as_json = sandbox.bellows(&[&words[..], &["--json"]].concat()).success();
     let line: serde_json::Value = serde_json::from_str(as_json.stdout.lines().next().unwrap()).unwrap();
     assert_eq!((&line["length"], &line["link_type"]), (&json!(60), &json!(1)));
     if has_program("a_tap_prints_the_same_as_tcpdump", "tcpdump") {
-        sandbox.bellows(&[&words[..], &["-w", "tap.pcap"]].concat()).fine();
+        sandbox.bellows(&[&words[..], &["-w", "tap.pcap"]].concat()).success();
         let mut tcpdump = Command::new("tcpdump");
         tcpdump.args(["-n", "-tttt", "-r", "tap.pcap"]).env("TZ", "UTC").current_dir(sandbox.path(""));
         let theirs = Said::from(tcpdump.output().unwrap());

@@ -181,11 +181,11 @@ fn several_networks_are_checked_at_once() {
     assert_eq!(said.code, Some(2), "{said:?}");
     assert_eq!(said.stdout, "good.toml: fine (2 apps, 1 link)\n".repeat(2));
     assert!(said.stderr.contains("bad.toml:5") && said.stderr.contains("cannot read `missing.toml`"), "{said:?}");
-    assert_eq!(sandbox.bellows(&["check", "good.toml", "good.toml"]).fine().stderr, "");
+    assert_eq!(sandbox.bellows(&["check", "good.toml", "good.toml"]).success().stderr, "");
     let said = sandbox.bellows(&["check", "--json", "good.toml", "bad.toml"]);
     let oks: Vec<_> = said.json().as_array().unwrap().iter().map(|result| result["ok"].clone()).collect();
     assert_eq!((said.code, oks), (Some(2), vec![json!(true), json!(false)]));
-    assert_eq!(sandbox.bellows(&["check", "--json", "good.toml"]).fine().json()["ok"], true);
+    assert_eq!(sandbox.bellows(&["check", "--json", "good.toml"]).success().json()["ok"], true);
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn a_path_that_is_set_is_relative_to_the_shell() {
     let text = "links = [\"gen -> out\"]\n[apps.gen]\napp = \"source\"\ncount = 3\n\
                 [apps.out]\napp = \"pcap-writer\"\npath = \"out.pcap\"\n";
     sandbox.write("nets/net.toml", text);
-    sandbox.bellows(&["run", "nets/net.toml"]).fine();
-    sandbox.bellows(&["run", "nets/net.toml", "--set", "apps.out.path=mine.pcap"]).fine();
+    sandbox.bellows(&["run", "nets/net.toml"]).success();
+    sandbox.bellows(&["run", "nets/net.toml", "--set", "apps.out.path=mine.pcap"]).success();
     let there = |name: &str| sandbox.path(name).exists();
     assert!(there("nets/out.pcap") && there("mine.pcap") && !there("nets/mine.pcap"));
 }
@@ -206,11 +206,11 @@ fn a_key_of_the_file_is_taken_out_from_the_command_line() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("limited.toml", &IDLE.replace("rate = 0.0003", "rate = 0.0003\ncount = 5"));
     let words = ["run", &network, "--json", "--set", "apps.source.rate="];
-    let report = sandbox.bellows(&words).fine().json();
+    let report = sandbox.bellows(&words).success().json();
     assert_eq!(report["links"][0]["packets"], json!(5), "without its rate it is done at once");
-    let help = sandbox.bellows(&["run", "--help"]).fine().stdout;
+    let help = sandbox.bellows(&["run", "--help"]).success().stdout;
     assert!(help.contains("KEY="), "{help}");
-    let said = sandbox.bellows(&["check", &network, "--set", "apps.source.raet="]).fine();
+    let said = sandbox.bellows(&["check", &network, "--set", "apps.source.raet="]).success();
     assert!(said.stderr.contains("did you mean `rate`?"), "{said:#?}");
 }
 
@@ -224,15 +224,15 @@ fn a_missing_processor_is_an_error_that_lists_the_available_ones() {
         assert!(said.stderr.contains("there is no processor 4095 for this process; it may use 0"), "{said:?}");
     }
     // The command line overrides the file.
-    sandbox.bellows(&["run", &network, "--cpu", "0", "--duration", "50ms"]).fine();
+    sandbox.bellows(&["run", &network, "--cpu", "0", "--duration", "50ms"]).success();
 }
 
 #[test]
 fn the_schema_is_printed_whole() {
     let sandbox = Sandbox::new();
-    let schema = sandbox.bellows(&["schema"]).fine().json();
+    let schema = sandbox.bellows(&["schema"]).success().json();
     assert_eq!(schema["$defs"]["app.source"]["properties"]["app"]["const"], "source");
-    let help = sandbox.bellows(&["schema", "--help"]).fine().stdout;
+    let help = sandbox.bellows(&["schema", "--help"]).success().stdout;
     assert!(help.contains("#:schema ./bellows.schema.json"), "{help}");
 }
 
@@ -333,7 +333,7 @@ fn all_errors_are_told_at_once_and_each_once() {
 fn exit_codes_have_one_table() {
     let sandbox = Sandbox::new();
     let help = |words: &[&str]| -> Vec<(String, String)> {
-        let text = sandbox.bellows(words).fine().stdout;
+        let text = sandbox.bellows(words).success().stdout;
         let (_, table) = text.split_once("Exit codes:\n").expect("a table");
         let mut codes: Vec<(String, String)> = Vec::new();
         for line in table.lines().take_while(|line| !line.is_empty()) {

@@ -50,27 +50,27 @@ fn ethernet(tags: &[u8], packet: &[u8]) -> Vec<u8> {
 #[test]
 fn the_meaning_is_printed_with_what_is_implied() {
     let sandbox = Sandbox::new();
-    let said = sandbox.bellows(&["filter", "port 80 or 443"]).fine();
+    let said = sandbox.bellows(&["filter", "port 80 or 443"]).success();
     let meaning = "(tcp or udp or sctp) src or dst port 80 or (tcp or udp or sctp) src or dst port 443\n";
     assert_eq!(said.stdout, meaning);
     assert!(said.stderr.starts_with("note: "), "{said:#?}");
     assert!(said.stderr.contains("1 | port 80 or 443\n  | ^^^^^^^\n"), "{said:#?}");
-    let words = sandbox.bellows(&["filter", "port", "80", "or", "443"]).fine();
+    let words = sandbox.bellows(&["filter", "port", "80", "or", "443"]).success();
     assert_eq!(words.stdout, meaning);
-    assert_eq!(sandbox.bellows(&["filter", ""]).fine().stdout, "every packet\n");
-    let raw = sandbox.bellows(&["filter", "port 80", "--link-type", "RAW"]).fine();
+    assert_eq!(sandbox.bellows(&["filter", ""]).success().stdout, "every packet\n");
+    let raw = sandbox.bellows(&["filter", "port 80", "--link-type", "RAW"]).success();
     assert_eq!(raw.stderr, "", "there are no tags");
 }
 
 #[test]
 fn warnings_underline_what_surprises() {
     let sandbox = Sandbox::new();
-    let said = sandbox.bellows(&["filter", "vlan 5 or vlan 6"]).fine();
+    let said = sandbox.bellows(&["filter", "vlan 5 or vlan 6"]).success();
     assert!(said.stderr.starts_with("warning: `vlan 5` shifts everything after it, also `vlan 6`"), "{said:#?}");
     assert!(said.stderr.contains("1 | vlan 5 or vlan 6\n  | ^^^^^^\n"), "{said:#?}");
-    let lexical = sandbox.bellows(&["filter", "vlan 5 or vlan 6", "--scope", "lexical"]).fine();
+    let lexical = sandbox.bellows(&["filter", "vlan 5 or vlan 6", "--scope", "lexical"]).success();
     assert_eq!(lexical.stderr, "");
-    let said = sandbox.bellows(&["filter", "vlan and (ip and arp or ip6)"]).fine();
+    let said = sandbox.bellows(&["filter", "vlan and (ip and arp or ip6)"]).success();
     assert!(said.stderr.contains("1 | vlan and (ip and arp or ip6)\n  |           ^^^^^^^^^^\n"), "{said:#?}");
 }
 
@@ -88,7 +88,7 @@ fn no_byte_beyond_the_snap_length_of_a_capture_is_seen() {
     // No limit, and one that nobody has, are none to libpcap either.
     for (snap_length, matches) in [(34, 0), (37, 0), (38, 1), (0, 1), (0x8000_0001, 1)] {
         std::fs::write(sandbox.path("snapped.pcap"), snapped(snap_length, &frame)).unwrap();
-        let counts = sandbox.bellows(&["filter", "udp dst port 53", "-r", "snapped.pcap", "--json"]).fine().json();
+        let counts = sandbox.bellows(&["filter", "udp dst port 53", "-r", "snapped.pcap", "--json"]).success().json();
         assert_eq!(counts["captures"][0]["matches"], matches, "{snap_length}: {counts:#}");
     }
 }
@@ -100,7 +100,7 @@ fn a_warning_says_where_libpcap_is_wrong_and_a_scope_has_its_verdicts() {
     std::fs::write(sandbox.path("one.pcap"), snapped(0, &ethernet(&[], &ipv4()))).unwrap();
     let words = ["filter", "ip[1] & 0xffffffff != 0", "-r", "one.pcap", "--json", "--scope"];
     for (scope, matches) in [("libpcap", 0), ("lexical", 0), ("libpcap-1.10", 1)] {
-        let counts = sandbox.bellows(&[&words[..], &[scope]].concat()).fine().json();
+        let counts = sandbox.bellows(&[&words[..], &[scope]].concat()).success().json();
         assert_eq!((&counts["captures"][0]["matches"], &counts["scope"]), (&json!(matches), &json!(scope)));
         let diagnostics = counts["diagnostics"].to_string();
         assert!(diagnostics.contains("optimiser"), "{diagnostics}");
@@ -126,7 +126,7 @@ fn errors_underline_the_place_and_say_what_was_expected() {
         assert!(said.stderr.contains(excerpt) && said.stderr.contains(expected), "{excerpt}{expected}: {said:#?}");
         assert!(!said.stderr.contains('\u{1b}'), "{said:#?}");
     }
-    sandbox.bellows(&["filter", "ip broadcast", "--netmask", "255.255.255.0"]).fine();
+    sandbox.bellows(&["filter", "ip broadcast", "--netmask", "255.255.255.0"]).success();
     for (mask, wrong) in [
         ("255.255.255.255", "has no broadcast addresses"),
         ("255.255.255.254", "has no broadcast addresses"),
@@ -163,7 +163,7 @@ fn the_packets_of_captures_are_counted_as_tcpdump_counts_them() {
         let theirs = Command::new("tcpdump").args(["-nr", &file, "--count", expression]).output().unwrap();
         let theirs = String::from_utf8(theirs.stdout).unwrap();
         let theirs: u64 = theirs.split_whitespace().next().unwrap().parse().unwrap();
-        let report = sandbox.bellows(&["filter", expression, "-r", &file, "--json"]).fine().json();
+        let report = sandbox.bellows(&["filter", expression, "-r", &file, "--json"]).success().json();
         let capture = &report["captures"][0];
         assert_eq!(capture["packets"], json!(PACKETS));
         assert_eq!(capture["matches"], json!(theirs), "{expression}");
@@ -186,12 +186,12 @@ fn the_program_for_kernels_is_that_of_tcpdump() {
     ] {
         let theirs = Command::new("tcpdump").args(["-d", "-y", "EN10MB", expression]).output().unwrap();
         let theirs = String::from_utf8(theirs.stdout).unwrap();
-        let ours = sandbox.bellows(&["filter", expression, "--bpf"]).fine().stdout;
+        let ours = sandbox.bellows(&["filter", expression, "--bpf"]).success().stdout;
         let (_, ours) = ours.split_once("\nBPF for Ethernet:\n\n").unwrap();
         assert_eq!(ours, theirs, "{expression}");
     }
     // Both have a loop, but tcpdump leaves it as it is.
-    let chain = sandbox.bellows(&["filter", "ip6 protochain 6", "--bpf"]).fine().stdout;
+    let chain = sandbox.bellows(&["filter", "ip6 protochain 6", "--bpf"]).success().stdout;
     let jumps = chain.lines().filter_map(|line| line.split_once(" ja ")?.1.trim().parse::<usize>().ok());
     assert_eq!(jumps.filter(|&to| to < chain.lines().count()).count(), 3, "{chain}");
 }
@@ -200,14 +200,14 @@ fn the_program_for_kernels_is_that_of_tcpdump() {
 fn matching_packets_are_listed_with_their_numbers() {
     let sandbox = Sandbox::new();
     let file = quickstart();
-    let said = sandbox.bellows(&["filter", "icmp", "-r", &file, "--list"]).fine();
+    let said = sandbox.bellows(&["filter", "icmp", "-r", &file, "--list"]).success();
     let lines: Vec<&str> = said.stdout.lines().skip(3).collect();
     let count = said.stdout.lines().nth(2).unwrap();
     assert_eq!(count, format!("{file}: 333 of 2,972 packets match (11.2 %)"));
     assert_eq!(lines.len(), 333);
     let is_icmp = |line: &&str| line.contains(": ICMP ") || line.contains(": ip-proto-1");
     assert!(lines.iter().all(is_icmp), "{lines:#?}");
-    let report = sandbox.bellows(&["filter", "icmp", "-r", &file, "--list", "--json"]).fine().json();
+    let report = sandbox.bellows(&["filter", "icmp", "-r", &file, "--list", "--json"]).success().json();
     let first = &report["captures"][0]["list"][0];
     assert_eq!(lines[0].split_whitespace().next().unwrap(), first["number"].to_string());
     let said = sandbox.bellows(&["filter", "icmp", "--list"]);
@@ -224,12 +224,12 @@ fn each_packet_is_decided_by_its_link_type() {
         (LinkType::ETHERNET, &tagged),
     ]);
     fs::write(sandbox.path("mixed.pcapng"), bytes).unwrap();
-    let report = sandbox.bellows(&["filter", "port 53", "-r", "mixed.pcapng", "--list", "--json"]).fine().json();
+    let report = sandbox.bellows(&["filter", "port 53", "-r", "mixed.pcapng", "--list", "--json"]).success().json();
     let names: Vec<&Value> = report["forms"].as_array().unwrap().iter().map(|form| &form["link_type_name"]).collect();
     assert_eq!(names, ["raw IP", "Ethernet"]);
     let numbers = report["captures"][0]["list"].as_array().unwrap().iter().map(|packet| packet["number"].clone());
     assert_eq!(numbers.collect::<Vec<_>>(), [json!(1), json!(2)], "a tagged packet is not decided by `port`");
-    let said = sandbox.bellows(&["filter", "port 53", "-r", "mixed.pcapng", "--bpf"]).fine();
+    let said = sandbox.bellows(&["filter", "port 53", "-r", "mixed.pcapng", "--bpf"]).success();
     assert!(said.stdout.contains("\nBPF for raw IP:\n") && said.stdout.contains("\nBPF for Ethernet:\n"), "{said:#?}");
 }
 
@@ -241,7 +241,7 @@ fn the_scopes_differ_on_tagged_packets() {
     fs::write(sandbox.path("tagged.pcapng"), capture(&packets)).unwrap();
     for (scope, matches) in [("libpcap", 1), ("lexical", 2)] {
         let words = ["filter", "vlan 5 or vlan 6", "-r", "tagged.pcapng", "--scope", scope, "--json"];
-        let report = sandbox.bellows(&words).fine().json();
+        let report = sandbox.bellows(&words).success().json();
         assert_eq!((&report["scope"], &report["captures"][0]["matches"]), (&json!(scope), &json!(matches)));
     }
 }
@@ -291,10 +291,10 @@ fn a_capture_comes_through_standard_input() {
 #[test]
 fn the_forms_are_labelled_with_the_parts_of_the_expression() {
     let sandbox = Sandbox::new();
-    let said = sandbox.bellows(&["filter", "icmp or udp port 53", "--graph", "--code"]).fine();
+    let said = sandbox.bellows(&["filter", "icmp or udp port 53", "--graph", "--code"]).success();
     assert!(said.stdout.contains("\ngraph for Ethernet:\n\n0:  ; "), "{said:#?}");
     assert!(said.stdout.contains("\n    r0 = half [12]\n    if r0 == 0x"), "{said:#?}");
-    let report = sandbox.bellows(&["filter", "icmp or udp port 53", "--json"]).fine().json();
+    let report = sandbox.bellows(&["filter", "icmp or udp port 53", "--json"]).success().json();
     let form = &report["forms"][0];
     let is_known = |part: &Value| ["icmp", "udp port 53", "icmp or udp port 53"].contains(&part.as_str().unwrap());
     assert!(form["graph"].as_array().unwrap().iter().all(|block| is_known(&block["part"])), "{form:#}");
@@ -305,7 +305,7 @@ fn the_forms_are_labelled_with_the_parts_of_the_expression() {
         assert!(labels.contains(&&json!("icmp")) && labels.contains(&&json!("udp port 53")), "{labels:?}");
         assert_eq!(form["fallback_reason"], json!(null));
     }
-    let report = sandbox.bellows(&["filter", "ip and arp", "--json"]).fine().json();
+    let report = sandbox.bellows(&["filter", "ip and arp", "--json"]).success().json();
     assert_eq!(report["forms"][0]["constant"], json!(false));
 }
 
@@ -325,7 +325,7 @@ fn a_long_expression_takes_about_as_long_as_its_compiler() {
         begin.elapsed()
     };
     let compile = || drop(Expression::parse(&text, &Options::default()).unwrap().program(&text).unwrap());
-    let explain = || drop(sandbox.bellows(&["filter", &text]).fine());
+    let explain = || drop(sandbox.bellows(&["filter", &text]).success());
     // The rest is for a machine that is busy with other tests.
     let is_near = || time(&explain) < 4 * time(&compile) + Duration::from_secs(3);
     assert!(is_near() || is_near(), "{:?} beside {:?}", time(&explain), time(&compile));
@@ -337,7 +337,7 @@ fn the_forms_of_a_long_expression_grow_as_it_does() {
     for options in [&["--graph", "--code", "--bpf"][..], &["--json"]] {
         let size = |count: u32| {
             let text = port_ranges(count);
-            sandbox.bellows(&[&["filter", &text], options].concat()).fine().stdout.len()
+            sandbox.bellows(&[&["filter", &text], options].concat()).success().stdout.len()
         };
         let (one, double) = (size(1_200), size(2_400));
         assert!(double < 3 * one, "{options:?}: {one} and {double} bytes");
@@ -347,11 +347,11 @@ fn the_forms_of_a_long_expression_grow_as_it_does() {
 #[test]
 fn the_help_and_the_man_page_describe_the_command() {
     let sandbox = Sandbox::new();
-    let help = sandbox.bellows(&["filter", "--help"]).fine().stdout;
+    let help = sandbox.bellows(&["filter", "--help"]).success().stdout;
     for part in ["tcpdump", "Exit codes:", "--scope <SCOPE>", "docs/json.md"] {
         assert!(help.contains(part), "{part} is not in {help}");
     }
-    sandbox.bellows(&["man", "-o", "pages"]).fine();
+    sandbox.bellows(&["man", "-o", "pages"]).success();
     assert!(fs::read_to_string(sandbox.path("pages/bellows-filter.1")).unwrap().contains("\\-\\-link\\-type"));
 }
 
@@ -366,12 +366,12 @@ fn tap_keeps_the_packets_that_match() {
     let network = sandbox.write("net.toml", &network);
     let running = sandbox.start(&[&network]);
     let words = ["tap", &running.name, "in.output -> out.input", "--filter", "udp port 53", "-c", "20"];
-    let said = sandbox.bellows(&words).fine();
+    let said = sandbox.bellows(&words).success();
     assert_eq!(said.stdout.lines().count(), 20, "{said:#?}");
     assert!(said.stdout.lines().all(|line| line.contains(".53 > ") || line.contains(".53:")), "{said:#?}");
     let cut = [&words[..], &["-w", "out.pcap", "-s", "20"]].concat();
-    assert!(sandbox.bellows(&cut).fine().stderr.contains("20 packets captured"));
-    let report = sandbox.bellows(&["filter", "ip[2:2] > 6", "-r", "out.pcap", "--json"]).fine().json();
+    assert!(sandbox.bellows(&cut).success().stderr.contains("20 packets captured"));
+    let report = sandbox.bellows(&["filter", "ip[2:2] > 6", "-r", "out.pcap", "--json"]).success().json();
     assert_eq!(report["captures"][0]["packets"], json!(20));
     let bytes = fs::metadata(sandbox.path("out.pcap")).unwrap().len();
     assert_eq!(bytes, 24 + 20 * (16 + 20), "the expression has looked at bytes that are not kept");
@@ -423,18 +423,18 @@ fn an_error_in_the_filter_of_a_reader_is_underlined_in_the_network_file() {
         assert!(said.stderr.contains(excerpt), "{excerpt}{said:#?}");
     }
     let file = sandbox.write("network.toml", &network("filter = \"vlan 5 or vlan 6\"\nscope = \"lexical\""));
-    assert_eq!(sandbox.bellows(&["check", &file]).fine().stderr, "");
+    assert_eq!(sandbox.bellows(&["check", &file]).success().stderr, "");
 }
 
 #[test]
 fn the_status_of_an_app_shows_its_filters() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, SORTED, &[]);
-    let text = sandbox.bellows(&["show", "status", "network"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "status", "network"]).success().stdout;
     assert!(text.contains("classes (pcap-filter):\n  filters:\n"), "{text}");
     assert!(text.contains("expression: (ip or ip6) proto udp and len > 200") && text.contains("name: long"), "{text}");
     assert!(text.contains("link_type: Ethernet"), "{text}");
-    let report = sandbox.bellows(&["show", "status", "network", "--json"]).fine().json();
+    let report = sandbox.bellows(&["show", "status", "network", "--json"]).success().json();
     let program = &report["apps"][0]["status"]["programs"][0];
     assert_eq!(program["fallback_reason"].is_null(), program["code_bytes"].as_u64() > Some(0), "{report:#}");
 }
@@ -459,13 +459,13 @@ fn the_code_of_filters_is_named_for_perf_and_hot_spots() {
     let code = mappings.lines().find(holds).unwrap();
     assert!(code.contains(" r-xp ") && code.split_whitespace().count() == 5, "perf asks no map for a file: {code}");
 
-    let listing = sandbox.bellows(&["show", "breath", "--json"]).fine().json();
+    let listing = sandbox.bellows(&["show", "breath", "--json"]).success().json();
     assert_eq!(listing["app_code"][0]["app"], "classes");
     let hot = sandbox.bellows(&["show", "hot", "--for", "700ms", "--json"]);
     if hot.stderr.contains("may not be sampled") || hot.stderr.contains("perf_event_open") {
         bellows_testkit::skip("the code of filters is hot", hot.stderr.trim_end());
     } else {
-        let report = hot.fine().json();
+        let report = hot.success().json();
         let functions = report["functions"].as_array().unwrap();
         let found = functions.iter().find(|function| {
             let name = function["symbol"].as_str().unwrap_or_default();
@@ -477,7 +477,7 @@ fn the_code_of_filters_is_named_for_perf_and_hot_spots() {
     }
 
     sandbox.write("network.toml", &SORTED.replace("udp and len", "tcp and len"));
-    sandbox.bellows(&["reload", "network"]).fine();
+    sandbox.bellows(&["reload", "network"]).success();
     assert!(map().contains(" classes: tcp\n") && !map().contains(" classes: udp\n"), "{}", map());
     drop(running);
     fs::remove_file(map_file).unwrap();
@@ -490,7 +490,7 @@ fn a_watched_network_reloads_when_the_file_of_a_filter_changes() {
     let network = SORTED.replace("filters = { long = \"udp and len > 200\" }", "file = \"long.filter\"");
     let mut running = run(&sandbox, &network.replace("classes.long", "classes.match"), &["--watch"]);
     let expression = |text: &str| {
-        let report = sandbox.bellows(&["show", "status", "--json"]).fine().json();
+        let report = sandbox.bellows(&["show", "status", "--json"]).success().json();
         let text = format!("(ip or ip6) proto {text}");
         assert_eq!(report["apps"][0]["status"]["filters"][0]["expression"], text);
     };

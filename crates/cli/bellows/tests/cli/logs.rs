@@ -32,7 +32,7 @@ fn a_full_disk_under_the_log_costs_no_packet() {
     let network = sandbox.write("short.toml", SHORT);
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let said: Said = sandbox.command(&["run", &network, "--json"]).stderr(full).output().unwrap().into();
-    assert_eq!(said.fine().json()["links"][0]["packets"], 2000);
+    assert_eq!(said.success().json()["links"][0]["packets"], 2000);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_reader_of_the_log_that_dies_costs_no_packet() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let said: Said = sandbox.command(&["run", &network, "--json"]).stderr(writer).output().unwrap().into();
-    assert_eq!(said.fine().json()["links"][0]["packets"], 2000);
+    assert_eq!(said.success().json()["links"][0]["packets"], 2000);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_reader_of_the_log_that_stands_still_holds_up_nothing() {
     let started = Instant::now();
     let said: Said =
         sandbox.command(&["run", &network, "--json", "--duration", "200ms"]).stderr(writer).output().unwrap().into();
-    let report = said.fine().json();
+    let report = said.success().json();
     assert!(report["links"][0]["packets"].as_u64().unwrap() > 0);
     // They wait in the queue when the run ends, and are never written.
     assert!(report["log_lines_lost"].as_u64().unwrap() > 0, "{report:#}");
@@ -113,7 +113,7 @@ fn every_failure_is_a_json_record_of_an_error() {
         assert!(record["message"].as_str().unwrap().starts_with(&format!("`{name}` (process ")), "{said:#?}");
     }
     // Killed processes did not end normally.
-    let said = sandbox.bellows(&["stop", "a", "b", "--timeout", "1s", "--kill", "--log-format", "json"]).fine();
+    let said = sandbox.bellows(&["stop", "a", "b", "--timeout", "1s", "--kill", "--log-format", "json"]).success();
     let records = lines_as_json(&said.stderr);
     assert_eq!(records.len(), 2, "{said:#?}");
     assert!(records.iter().all(|record| record["level"] == "WARN"), "{said:#?}");
@@ -146,7 +146,7 @@ fn lines_of_the_log_that_were_lost_are_in_the_report() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("short.toml", SHORT);
     let run = |words: &[&str], stderr: Stdio| -> Said {
-        Said::from(sandbox.command(words).stderr(stderr).output().unwrap()).fine()
+        Said::from(sandbox.command(words).stderr(stderr).output().unwrap()).success()
     };
     let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let report = run(&["run", &network, "--json"], full()).json();
@@ -180,7 +180,7 @@ fn a_refused_reload_is_one_line_of_the_log_whoever_asked() {
         running.wait_for_log("not reloaded, the old network runs on");
         // What is left is the rest of that record.
         running.signal(Signal::TERM);
-        let said = running.wait().fine();
+        let said = running.wait().success();
         let (rest, later) = said.stderr.split_once('\n').unwrap();
         assert!(rest.contains("sizzle") && rest.contains("did you mean `rate`?"), "{said:#?}");
         if json {

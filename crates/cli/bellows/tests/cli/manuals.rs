@@ -8,24 +8,24 @@ use serde_json::json;
 #[test]
 fn every_app_has_a_manual() {
     let sandbox = Sandbox::new();
-    let list = sandbox.bellows(&["apps"]).fine().stdout;
-    let manuals = sandbox.bellows(&["apps", "--json"]).fine().json();
+    let list = sandbox.bellows(&["apps"]).success().stdout;
+    let manuals = sandbox.bellows(&["apps", "--json"]).success().json();
     let manuals = manuals.as_array().unwrap();
     assert!(manuals.len() >= 15, "{list}");
     for manual in manuals {
         let name = manual["name"].as_str().unwrap();
         assert!(list.lines().any(|line| line.starts_with(name)), "{name} is not in {list}");
         assert!(!manual["summary"].as_str().unwrap().is_empty(), "{name}");
-        let text = sandbox.bellows(&["apps", name]).fine().stdout;
+        let text = sandbox.bellows(&["apps", name]).success().stdout;
         assert!(text.contains('┌') && text.contains("KEYS"), "{text}");
         for key in manual["keys"].as_array().unwrap() {
             // Those of tables inside stand in sections of their own.
             let name = key["name"].as_str().unwrap().rsplit('.').next().unwrap();
             assert!(text.contains(name), "{key} is not in {text}");
         }
-        assert_eq!(&sandbox.bellows(&["apps", name, "--json"]).fine().json(), manual);
+        assert_eq!(&sandbox.bellows(&["apps", name, "--json"]).success().json(), manual);
     }
-    assert!(sandbox.bellows(&["apps", "engine"]).fine().stdout.contains("lossless"));
+    assert!(sandbox.bellows(&["apps", "engine"]).success().stdout.contains("lossless"));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_check_can_be_read_by_programs() {
 fn the_help_documents_the_exit_codes() {
     let sandbox = Sandbox::new();
     for words in [&["--help"][..], &["run", "--help"]] {
-        assert!(sandbox.bellows(words).fine().stdout.contains("Exit codes:"));
+        assert!(sandbox.bellows(words).success().stdout.contains("Exit codes:"));
     }
 }
 
@@ -58,11 +58,11 @@ fn the_help_documents_the_exit_codes() {
 fn there_are_completions_and_man_pages_of_the_subcommands() {
     let sandbox = Sandbox::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = sandbox.bellows(&["completions", shell]).fine().stdout;
+        let script = sandbox.bellows(&["completions", shell]).success().stdout;
         assert!(script.contains("bellows") && script.contains("BELLOWS_COMPLETE"), "{shell}");
     }
-    assert!(sandbox.bellows(&["man"]).fine().stdout.contains(".TH bellows 1"));
-    sandbox.bellows(&["man", "-o", "pages"]).fine();
+    assert!(sandbox.bellows(&["man"]).success().stdout.contains(".TH bellows 1"));
+    sandbox.bellows(&["man", "-o", "pages"]).success();
     let page = fs::read_to_string(sandbox.path("pages/bellows-run.1")).unwrap();
     assert!(page.contains("\\-\\-duration") && page.contains("Exit codes"), "{page}");
     let page = fs::read_to_string(sandbox.path("pages/bellows-breathsim.1")).unwrap();

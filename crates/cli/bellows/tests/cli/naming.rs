@@ -33,7 +33,7 @@ fn every_command_accepts_the_option_and_the_word() {
     let sandbox = Sandbox::new();
     assert!(SUBCOMMANDS.len() > 20, "{SUBCOMMANDS:?}");
     for entry in SUBCOMMANDS {
-        let help = sandbox.bellows(&[entry.name, "--help"]).fine().stdout;
+        let help = sandbox.bellows(&[entry.name, "--help"]).success().stdout;
         let accepts_option = help.contains("-n, --name <NAME>");
         let has_lines = entry.name == "run" || entry.uses_networks();
         assert_eq!(accepts_option, has_lines, "the lines with networks (`Execute::READS`) of {}", entry.name);
@@ -47,7 +47,7 @@ fn every_command_accepts_the_option_and_the_word() {
     // Without a name.
     for entry in SUBCOMMANDS {
         for line in entry.reads_all {
-            sandbox.bellows(&words(line, "")).fine();
+            sandbox.bellows(&words(line, "")).success();
         }
         for line in [entry.reads, entry.changes].concat().into_iter().filter(|line| !has_option(line)) {
             let said = sandbox.bellows(&words(line, ""));
@@ -75,7 +75,7 @@ fn every_command_accepts_the_option_and_the_word() {
     assert!(said.code == Some(2) && said.stderr.contains("`bellows graph -n two`"), "{said:#?}");
     for words in [&["stop", "-n", "two"][..], &["stop"]] {
         let (stopped, pid) = if words.len() > 1 { ("two", running[1].pid()) } else { ("one", running[0].pid()) };
-        let said = sandbox.bellows(words).fine();
+        let said = sandbox.bellows(words).success();
         assert_eq!(said.stderr, format!("stopped `{stopped}` (process {pid})\n"));
     }
     assert!(running.iter_mut().all(|running| !running.is_alive()));

@@ -22,7 +22,7 @@ fn commands(sandbox: &Sandbox) -> Vec<Vec<String>> {
     while let Some(words) = commands.get(next).cloned() {
         next += 1;
         let help = [words.iter().map(String::as_str).collect::<Vec<_>>(), vec!["-h"]].concat();
-        let help = sandbox.bellows(&help).fine().stdout;
+        let help = sandbox.bellows(&help).success().stdout;
         let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         let listed = listed.take_while(|line| !line.is_empty());
         // Continuation lines are indented further.
@@ -123,7 +123,7 @@ fn a_part_that_is_misspelled_is_answered_with_the_parts() {
     assert!(said(&["show", "endles"]).stderr.contains("did you mean `endless`?"));
     assert!(said(&["show", "counters"]).stderr.contains("several networks"));
     // With the arguments swapped there is only one meaning.
-    assert!(sandbox.bellows(&["show", "endless", "links"]).fine().stdout.starts_with("LINK"));
+    assert!(sandbox.bellows(&["show", "endless", "links"]).success().stdout.starts_with("LINK"));
 }
 
 #[test]
@@ -132,16 +132,16 @@ fn each_part_is_printed_alone_also_as_json() {
     let network = sandbox.write("endless.toml", ENDLESS);
     let _running = sandbox.start(&[&network]);
     thread::sleep(Duration::from_millis(300));
-    let show = |part: &str| sandbox.bellows(&["show", part]).fine().stdout;
+    let show = |part: &str| sandbox.bellows(&["show", part]).success().stdout;
     let json = |part: &str| -> Value {
-        let json = sandbox.bellows(&["show", part, "--json"]).fine().json();
+        let json = sandbox.bellows(&["show", part, "--json"]).success().json();
         assert_eq!((&json["name"], &json["state"]), (&json!("endless"), &json!("running")), "{part}");
         json
     };
     let counters = show("counters");
     assert!(counters.contains("source") && counters.contains("packets received on all inputs"), "{counters}");
     assert!(!counters.contains("no_buffer"), "what is 0 is left out: {counters}");
-    assert!(sandbox.bellows(&["show", "counters", "--all"]).fine().stdout.contains("no_buffer"));
+    assert!(sandbox.bellows(&["show", "counters", "--all"]).success().stdout.contains("no_buffer"));
     assert_eq!(sandbox.bellows(&["show", "links", "--all"]).code, Some(2));
     let counters = json("counters");
     let row = counters["counters"].as_array().unwrap().iter().find(|row| row["counter"] == "in_packets").unwrap();
@@ -172,7 +172,7 @@ fn brief_help_fits_a_terminal_and_says_where_the_rest_is() {
         let help = |flag| {
             let words = [&words[..], &[flag]].concat();
             let said: Said = sandbox.command(&words).env("COLUMNS", "80").output().unwrap().into();
-            said.fine().stdout
+            said.success().stdout
         };
         let brief = help("-h");
         assert!(brief.contains("Usage: bellows"), "{brief}");
@@ -198,7 +198,7 @@ fn help_wraps_at_the_width_of_the_terminal() {
         for columns in ["60", "80", "100"] {
             let mut command = sandbox.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
             let said: Said = command.arg("--help").env("COLUMNS", columns).output().unwrap().into();
-            let help = said.fine().stdout;
+            let help = said.success().stdout;
             // The line of the usage is not wrapped.
             let is_exempt = |line: &str| line.starts_with("Usage: ") || !line.trim().contains(' ');
             let fits = |line: &&str| line.chars().count() <= columns.parse().unwrap() || is_exempt(line);
@@ -218,13 +218,13 @@ fn help_wraps_at_the_width_of_the_terminal() {
 fn first_attempts_work_or_get_a_hint() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
-    assert!(sandbox.bellows(&["validate", &network]).fine().stdout.contains("fine"));
+    assert!(sandbox.bellows(&["validate", &network]).success().stdout.contains("fine"));
     let running = sandbox.start(&[&network]);
     for words in [&["status"][..], &["stats"], &["status", "endless"], &["list"], &["ls"]] {
-        assert!(sandbox.bellows(words).fine().stdout.contains("endless"), "{words:?}");
+        assert!(sandbox.bellows(words).success().stdout.contains("endless"), "{words:?}");
     }
     drop(running);
-    for (word, way_out) in [
+    for (word, remedy) in [
         ("start", "bellows run"),
         ("kill", "bellows stop"),
         ("tcpdump", "bellows tap"),
@@ -233,9 +233,9 @@ fn first_attempts_work_or_get_a_hint() {
     ] {
         let said = sandbox.bellows(&[word]);
         assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.stderr.contains(way_out), "{word}: {said:?}");
+        assert!(said.stderr.contains(remedy), "{word}: {said:?}");
     }
-    let help = sandbox.bellows(&["-h"]).fine().stdout;
+    let help = sandbox.bellows(&["-h"]).success().stdout;
     for alias in ["status", "stats", "list", "validate"] {
         assert!(help.contains(alias), "{alias} is not in\n{help}");
     }
@@ -247,18 +247,18 @@ fn a_picture_has_the_format_of_its_extension_or_is_rejected() {
     let network = sandbox.write("endless.toml", ENDLESS);
     for (file, begins) in [("a.svg", "<svg"), ("a.dot", "digraph"), ("a.gv", "digraph"), ("a.txt", "┌"), ("a", "┌")]
     {
-        sandbox.bellows(&["graph", &network, "-o", file]).fine();
+        sandbox.bellows(&["graph", &network, "-o", file]).success();
         let picture = fs::read_to_string(sandbox.path(file)).unwrap();
         assert!(picture.contains(begins), "{file}: {picture}");
     }
-    for (file, way_out) in [("c.png", "rsvg-convert -o c.png"), ("c.pdf", "dot -Tpdf -o c.pdf"), ("c.doc", ".svg")] {
+    for (file, remedy) in [("c.png", "rsvg-convert -o c.png"), ("c.pdf", "dot -Tpdf -o c.pdf"), ("c.doc", ".svg")] {
         let said = sandbox.bellows(&["graph", &network, "-o", file]);
         assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.stderr.contains(way_out), "{said:?}");
+        assert!(said.stderr.contains(remedy), "{said:?}");
         assert!(!sandbox.path(file).exists(), "{file} was written");
     }
-    sandbox.bellows(&["graph", &network, "-o", "c.doc", "--format", "svg"]).fine();
-    assert!(sandbox.bellows(&["graph", &network, "-o", "-"]).fine().stdout.contains('┌'));
+    sandbox.bellows(&["graph", &network, "-o", "c.doc", "--format", "svg"]).success();
+    assert!(sandbox.bellows(&["graph", &network, "-o", "-"]).success().stdout.contains('┌'));
     assert!(!sandbox.path("-").exists());
 }
 
@@ -270,7 +270,7 @@ fn nothing_but_ascii_is_written_under_the_c_locale() {
     let wrong = sandbox.write("wrong.toml", "links = [\"a.output -> b.inptu\"]\n[apps.ä]\napp = \"sink\"\n");
     let _running = sandbox.start(&[&network]);
     thread::sleep(Duration::from_millis(1_200));
-    let apps = sandbox.bellows(&["apps", "--json"]).fine().json();
+    let apps = sandbox.bellows(&["apps", "--json"]).success().json();
     let apps: Vec<&str> = apps.as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()).collect();
     let all = self::commands(&sandbox);
     let with = |flag| move |words: &'_ Vec<String>| -> Vec<String> { [&words[..], &[String::from(flag)]].concat() };
@@ -366,7 +366,7 @@ fn other_locales_get_the_best_characters() {
         let mut command = sandbox.command(&["apps", "tee"]);
         command.env_remove("LC_ALL").env_remove("LC_CTYPE").env("LANG", "en_US.UTF-8").env(variable, value);
         let said: Said = command.output().unwrap().into();
-        assert_eq!(said.fine().stdout.contains("─▶"), unicode, "{variable}={value}");
+        assert_eq!(said.success().stdout.contains("─▶"), unicode, "{variable}={value}");
     }
 }
 
@@ -468,8 +468,8 @@ fn top_prints_tables_or_a_line_of_json_at_each_interval() {
     }
     assert!(!text.contains('\x1b'), "{text}");
     assert!(text.find("count1 ").unwrap() < text.find("source ").unwrap(), "{text}");
-    sandbox.bellows(&["stop"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    running.wait().success();
     let last = lines.map(|line| read(&line.unwrap())).last().unwrap();
     assert_eq!(last["state"], json!("ended"), "{last:#}");
     assert!(json.wait().unwrap().success());
@@ -483,7 +483,7 @@ fn top_prints_tables_or_a_line_of_json_at_each_interval() {
 fn shell(sandbox: &Sandbox, shell: &str, prelude: &str, lines: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_bellows"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let script = sandbox.bellows(&["completions", shell]).fine().stdout;
+    let script = sandbox.bellows(&["completions", shell]).success().stdout;
     let file = sandbox.write(&format!("script.{shell}"), &format!("{prelude}\n{script}\n{lines}\n"));
     let mut command = Command::new(shell);
     if shell == "zsh" {

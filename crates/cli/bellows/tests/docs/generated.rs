@@ -69,13 +69,13 @@ fn what_is_generated_is_up_to_date() {
 }
 
 fn print(words: &[&str]) -> String {
-    Sandbox::new().bellows(words).fine().stdout
+    Sandbox::new().bellows(words).success().stdout
 }
 
 fn quickstart() -> String {
     let sandbox = Sandbox::new();
     let [network, picture] = [root().join("examples/quickstart.toml"), sandbox.path("quickstart.svg")];
-    sandbox.bellows(&["graph", network.to_str().unwrap(), "-o", picture.to_str().unwrap()]).fine();
+    sandbox.bellows(&["graph", network.to_str().unwrap(), "-o", picture.to_str().unwrap()]).success();
     fs::read_to_string(picture).unwrap()
 }
 

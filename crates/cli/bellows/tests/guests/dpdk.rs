@@ -351,7 +351,7 @@ fn all_packets_for_the_driver_arrive() {
         network.app(&source, "source", &keys).link(&format!("{source}.output -> port{number}.input"))
     });
     sandbox.write("fill.toml", &ports(full).text());
-    sandbox.bellows(&["reload", &running.name]).fine();
+    sandbox.bellows(&["reload", &running.name]).success();
     for (number, driver) in drivers.iter().enumerate() {
         let mut received = || testpmd.forwarded().unwrap().port(number).0;
         eventually(&format!("all packets with {driver:?}"), || received() >= PACKETS);
@@ -430,7 +430,7 @@ fn shared(port: &Path, worker: Option<&str>, back: bool) -> String {
 
 /// Packets that each app has taken from the driver of its device, for which there was one connection.
 fn taken(sandbox: &Sandbox, running: &Running<'_>) -> Vec<u64> {
-    let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).fine().json();
+    let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).success().json();
     let devices = shown["devices"].as_array().unwrap();
     assert!(devices.iter().all(|device| device["connections"] == 1), "{shown:#}");
     devices.iter().flat_map(|device| moved(device, "transmit")).collect()
@@ -449,7 +449,7 @@ fn apps_of_two_workers_share_a_device() {
         let running = sandbox.start(&[&write(Some("two"), true)]);
         let reload = |worker, back, kept: usize| {
             write(worker, back);
-            let report = sandbox.bellows(&["reload", &running.name, "--json"]).fine().json();
+            let report = sandbox.bellows(&["reload", &running.name, "--json"]).success().json();
             assert_eq!(report["kept"].as_array().unwrap().len(), kept, "{report}");
         };
         let driver = Driver { packed, queues: 2, ..Driver::default() };
@@ -485,7 +485,7 @@ fn apps_of_two_workers_share_a_device() {
             assert_same(&format!("queue {queue}"), &frames::read(&returned(&sandbox, queue)), sent);
         }
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 

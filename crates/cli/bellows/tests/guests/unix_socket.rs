@@ -39,7 +39,7 @@ fn backends(sandbox: &Sandbox) -> [Vec<String>; 2] {
 /// Waits until both ports have their other side.
 fn wait_for_guest(sandbox: &Sandbox, running: &Running<'_>) {
     eventually("the guest at both ports", || {
-        let shown = sandbox.bellows(&["show", "interfaces", &running.name, "--json"]).fine().json();
+        let shown = sandbox.bellows(&["show", "interfaces", &running.name, "--json"]).success().json();
         let ports = shown["interfaces"].as_array().unwrap();
         ports.len() == 2 && ports.iter().all(|port| port["state"] == "up" && port["kind"] == "unix-socket")
     });
@@ -75,7 +75,7 @@ fn a_guest_talks_over_streams_and_datagrams() {
     guest.eventually("ping -c 1 -W 1 10.0.0.2");
     talk(&mut guest);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
     assert!(!socket(&sandbox, "bellows").exists(), "its own socket is removed");
     assert!(socket(&sandbox, "qemu").exists() && socket(&sandbox, "connects").exists(), "those of QEMU are not");
 }

@@ -181,7 +181,7 @@ fn what_is_decided_is_decided_as_by_nftables() {
         .link("file.output -> list.input")
         .link("list.output -> end.input");
     own.write("network.toml", &network.text());
-    own.bellows(&["run", "network.toml"]).fine();
+    own.bellows(&["run", "network.toml"]).success();
     let passed = numbers(&frames::read(&own.path("passed.pcap")));
 
     let said = |numbers: &mut dyn Iterator<Item = &usize>| -> Vec<String> {

@@ -240,7 +240,7 @@ impl Bridge {
 
     /// The status of a port, from `bellows show interfaces`.
     pub fn status(&self, port: &str) -> Value {
-        let shown = self.sandbox.bellows(&["show", "interfaces", "--json"]).fine().json();
+        let shown = self.sandbox.bellows(&["show", "interfaces", "--json"]).success().json();
         let ports = shown["interfaces"].as_array().unwrap_or_else(|| panic!("no ports in {shown:#}"));
         let port = ports.iter().find(|listed| listed["app"] == port).unwrap_or_else(|| panic!("no {port}: {shown:#}"));
         port["status"].clone()
@@ -295,7 +295,7 @@ impl Bridge {
     #[track_caller]
     pub fn stop(&self, running: Running<'_>) {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
         self.assert_restored("after the end");
     }
 }

@@ -102,12 +102,12 @@ impl Served {
     /// Changes a route.
     fn replace(&self, service: &str, ways: &str) {
         let words: Vec<&str> = ["route", "replace", service].into_iter().chain(ways.split(' ')).collect();
-        self.sandbox.bellows(&words).fine();
+        self.sandbox.bellows(&words).success();
     }
 
     /// The number of ways to a service that are in use.
     fn ways_in_use(&self, service: &str) -> usize {
-        let found = self.sandbox.bellows(&["route", "lookup", service, "--json"]).fine().json();
+        let found = self.sandbox.bellows(&["route", "lookup", service, "--json"]).success().json();
         let ways = found["ways"].as_array().unwrap_or_else(|| panic!("no ways in {found:#}"));
         ways.iter().filter(|way| way["in_use"] == true && way["share"].as_f64().unwrap() > 0.0).count()
     }
@@ -150,7 +150,7 @@ fn flows_are_spread_over_equal_paths_and_stay_when_another_is_lost() {
         assert_eq!(served.flows(service), before, "each flow is where it was");
     }
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn flows_of_a_server_whose_link_is_down_go_to_others_and_return() {
         // A third of the flows, within five standard deviations.
         assert!(counts.clone().all(|count| (2..=38).contains(&count)), "{flows:?}");
     }
-    let fib = || served.sandbox.bellows(&["show", "fib"]).fine().stdout;
+    let fib = || served.sandbox.bellows(&["show", "fib"]).success().stdout;
     assert!(fib().contains("2 groups with 6 ways\n"), "{}", fib());
 
     served.middle.run("ip link set two down");
@@ -183,14 +183,14 @@ fn flows_of_a_server_whose_link_is_down_go_to_others_and_return() {
         }
     }
     assert!(fib().contains("2 groups with 6 ways, 2 of them out of use\n"), "{}", fib());
-    let said = served.sandbox.bellows(&["route", "lookup", SERVICES[0]]).fine().stdout;
+    let said = served.sandbox.bellows(&["route", "lookup", SERVICES[0]]).success().stdout;
     assert!(said.contains("neighbour 198.51.2.2 dev two failed, ") && said.contains("out of use because"), "{said}");
-    let neighbours = served.sandbox.bellows(&["neighbour", "show", "dev", "two"]).fine().stdout;
+    let neighbours = served.sandbox.bellows(&["neighbour", "show", "dev", "two"]).success().stdout;
     assert!(neighbours.contains("198.51.2.2 dev two FAILED\n"), "{neighbours}");
 
     served.middle.run("ip link set two up");
     served.wait_for_ways(3);
     assert_eq!(SERVICES.map(|service| served.flows(service)), before, "each flow is where it was");
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }

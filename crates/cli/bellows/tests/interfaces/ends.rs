@@ -56,7 +56,7 @@ fn a_network_that_sends_into_an_interface_ends_with_its_source() {
         let _talk = cable.talker.start("ping -n -q -i 0.002 -W 1 192.0.2.9");
         let before = cable.received();
         let network = cable.sandbox.write("replay.toml", &source(port));
-        let report = cable.sandbox.bellows(&["run", &network, "--json"]).fine().json();
+        let report = cable.sandbox.bellows(&["run", &network, "--json"]).success().json();
         assert_eq!(report["end"], "done", "{port}: {report:#}");
         for name in ["source", "port"] {
             let drops = app(&report, name)["drops"].as_object().unwrap().clone();
@@ -74,7 +74,7 @@ fn a_network_that_sends_into_a_tap_ends_with_its_source() {
     let cable = Cable::new();
     cable.middle.run("ip tuntap add dev host0 mode tap");
     let network = cable.sandbox.write("tap.toml", &source("app = \"tap\"\ninterface = \"host0\""));
-    let report = cable.sandbox.bellows(&["run", &network, "--json"]).fine().json();
+    let report = cable.sandbox.bellows(&["run", &network, "--json"]).success().json();
     assert_eq!(report["end"], "done", "{report:#}");
     let received = cable.middle.run("cat /sys/class/net/host0/statistics/rx_packets");
     assert_eq!(received.trim(), PACKETS.to_string());
@@ -99,11 +99,11 @@ fn a_port_receives_as_soon_as_its_output_is_linked() {
     let _talk = cable.talker.start("ping -n -q -i 0.002 -W 1 192.0.2.9");
     let got = |running: &Running<'_>| app(&running.counters(), "port")["out_packets"].as_u64().unwrap();
     cable.sandbox.write("port.toml", &linked);
-    cable.sandbox.bellows(&["reload"]).fine();
+    cable.sandbox.bellows(&["reload"]).success();
     eventually("packets of a port that is linked", || got(&running) > 20);
     assert_eq!(app(&running.counters(), "port")["drops"]["unlinked"], 0);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// What the kernel drops before the port is a drop of the port.
@@ -122,7 +122,7 @@ fn packets_that_the_kernel_drops_are_drops_of_the_port() {
     cable.talker.sh("ping -n -q -f -c 300 -W 1 192.0.2.9 || true");
     running.signal(Signal::CONT);
     let port = || -> Value {
-        let shown = cable.sandbox.bellows(&["show", "interfaces", "--json"]).fine().json();
+        let shown = cable.sandbox.bellows(&["show", "interfaces", "--json"]).success().json();
         let all = shown["interfaces"].as_array().unwrap().clone();
         all.into_iter().find(|interface| interface["app"] == "port").unwrap()
     };
@@ -130,7 +130,7 @@ fn packets_that_the_kernel_drops_are_drops_of_the_port() {
     let shown = port();
     assert_eq!(shown["dropped"], shown["drops"]["kernel_dropped"], "{shown:#}");
     running.signal(Signal::INT);
-    let report = running.wait().fine().json();
+    let report = running.wait().success().json();
     crate::support::assert_books(&report);
     assert_eq!(app(&report, "port")["drops"]["kernel_dropped"], shown["drops"]["kernel_dropped"], "{report:#}");
 }

@@ -60,7 +60,7 @@ fn start<'a>(sandbox: &'a Sandbox, line: &CommandLine) -> Running<'a> {
 
 fn stop(running: Running<'_>) {
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_router_with_its_host_in_the_same_namespace_forwards() {
         for address in ["192.0.2.2", "2001:db8:2::2"] {
             traffic::ping(&hosts.router, address, 1_500);
         }
-        let listed = hosts.sandbox.bellows(&["show", "interfaces"]).fine().stdout;
+        let listed = hosts.sandbox.bellows(&["show", "interfaces"]).success().stdout;
         assert!(!listed.contains("the kernel answers"), "{listed}");
         stop(running);
         assert_eq!(hosts.arp_ignore(), ["0", "0"], "the settings are given back");
@@ -267,7 +267,7 @@ fn devices_above_a_port_do_not_answer_for_the_router() {
     eventually("other devices", || set() == ["1", "0"] && hosts.arp_ignore_of("upper1") == "1");
     hosts.router.run("ip address add 198.51.100.1/24 dev upper1");
     eventually("a word about an address of such a device", || {
-        let listed = hosts.sandbox.bellows(&["show", "interfaces"]).fine().stdout;
+        let listed = hosts.sandbox.bellows(&["show", "interfaces"]).success().stdout;
         listed.contains("the kernel answers ARP for 198.51.100.1")
     });
     stop(running);
@@ -284,7 +284,7 @@ fn a_kernel_that_answers_for_the_router_is_told() {
     const ANSWERS: &str = "the kernel answers ARP on eth0 for 192.0.2.1";
     let line = &command_lines("router-host.toml")[0];
     let hosts = Neighbours::new(line);
-    let check = || hosts.sandbox.bellows(&["check", "examples/router-host.toml"]).fine().stderr;
+    let check = || hosts.sandbox.bellows(&["check", "examples/router-host.toml"]).success().stderr;
     assert!(!check().contains("the kernel answers"), "{}", check());
     hosts.router.run("ip address add 192.0.2.1/24 dev eth0");
     let told = check();
@@ -294,7 +294,7 @@ fn a_kernel_that_answers_for_the_router_is_told() {
     // Somebody gives the address to the port while the network runs.
     hosts.router.run("ip address add 192.0.2.1/24 dev eth0");
     let answers = || -> Vec<String> {
-        let listed = hosts.sandbox.bellows(&["show", "interfaces"]).fine().stdout;
+        let listed = hosts.sandbox.bellows(&["show", "interfaces"]).success().stdout;
         listed.lines().filter(|line| line.contains("the kernel answers ARP for")).map(str::to_owned).collect()
     };
     eventually("a port whose kernel answers", || !answers().is_empty());

@@ -119,7 +119,7 @@ fn a_second_flood_takes_no_more_memory_than_the_first() {
     let flood = |first: u32| {
         let flood: Frames = (first..first + COUNT).flat_map(kinds).collect();
         frames::write(&sender.path("flood.pcap"), &flood);
-        sender.bellows(&["run", "sender.toml"]).fine();
+        sender.bellows(&["run", "sender.toml"]).success();
         // All is seen by now, and the router has time for others.
         within(Duration::from_secs(60), "a host is answered", || {
             client.command().args(["ping", "-c", "1", "-W", "1", HOSTS[1][0]]).output().unwrap().status.success()

@@ -171,7 +171,7 @@ fn datagrams_go_through_a_smaller_mtu_in_fragments() {
     }
     assert!(counter(&running, "router/ip6-icmp-error", "counters", "too_big_sent") > 0);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn fragments_that_the_router_makes_need_no_permission_of_their_own() {
     assert!(bellows_testkit::netns::run(routed.hosts[0].namespace(), &words).is_err());
     assert!(refused("undecided_fragment") > 0);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// Sends the first fragments of two datagrams to the router, whose others are lost.
@@ -251,7 +251,7 @@ fn send_first_fragments(client: &Host) {
     bellows_testkit::eventually("two frames", || app(&sending.counters(), "port")["in_packets"] == 2);
     thread::sleep(Duration::from_millis(200));
     sending.signal(Signal::INT);
-    sending.wait().fine();
+    sending.wait().success();
 }
 
 /// The messages about exceeded times that a host has received, of both families.
@@ -284,5 +284,5 @@ fn a_datagram_that_stays_incomplete_is_told() {
         assert_eq!(counter(&running, &format!("router/{family}-icmp-error"), "counters", "time_exceeded_sent"), 1);
     }
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }

@@ -52,7 +52,7 @@ fn boot(sandbox: &Sandbox, number: usize) -> Guest {
 
 /// The ports at which addresses are known.
 fn known(sandbox: &Sandbox) -> BTreeMap<String, String> {
-    let shown = sandbox.bellows(&["show", "mac", "--json"]).fine().json();
+    let shown = sandbox.bellows(&["show", "mac", "--json"]).success().json();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let addresses = shown["tables"][0]["addresses"].as_array().unwrap();
     addresses.iter().map(|address| (text(&address["mac"]), text(&address["port"]))).collect()
@@ -108,5 +108,5 @@ fn three_guests_at_a_bridge_reach_each_other_and_no_one_else_listens() {
 
     drop(guests);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }

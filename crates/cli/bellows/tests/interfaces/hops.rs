@@ -101,6 +101,6 @@ fn traceroute_sees_each_router_with_its_address() {
     }
     for running in running {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }

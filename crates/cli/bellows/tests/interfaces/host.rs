@@ -88,7 +88,7 @@ impl Hosted {
     #[track_caller]
     pub fn stop(&self, running: Running<'_>) {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 
@@ -185,7 +185,7 @@ fn a_flood_to_the_host_is_limited() {
 
 /// The status of an app.
 fn status_of(hosted: &Hosted, name: &str) -> Value {
-    let status = hosted.sandbox.bellows(&["show", "status", "--json"]).fine().json();
+    let status = hosted.sandbox.bellows(&["show", "status", "--json"]).success().json();
     let apps = status["apps"].as_array().unwrap();
     apps.iter().find(|app| app["app"] == name).unwrap_or_else(|| panic!("no {name} in {status:#}"))["status"].clone()
 }
@@ -249,18 +249,18 @@ fn the_kernels_routes_are_followed() {
     route(&format!("add 203.0.113.192/26 via inet6 {link_local} dev wan0"));
     reaches("203.0.113.193", true);
     let bellows = |words: &str| hosted.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>());
-    let shown = bellows("route show 203.0.113.192/26 proto kernel -j").fine().json();
+    let shown = bellows("route show 203.0.113.192/26 proto kernel -j").success().json();
     let via = serde_json::json!({ "family": "inet6", "host": link_local });
     assert_eq!((&shown["routes"][0]["via"], &shown["routes"][0]["dev"]), (&via, &Value::from("right")), "{shown:#}");
-    let found = bellows("route lookup 203.0.113.193 -j").fine().json();
+    let found = bellows("route lookup 203.0.113.193 -j").success().json();
     assert_eq!((&found["ways"][0]["neighbour"], &found["ways"][0]["kind"]), (&link_local.into(), &"complete".into()));
     route(&format!("del 203.0.113.192/26 via inet6 {link_local} dev wan0"));
     reaches("203.0.113.193", false);
     route("del blackhole 203.0.113.192/26 metric 5");
-    bellows(&format!("route add 203.0.113.192/27 via inet6 {link_local} dev right")).fine();
+    bellows(&format!("route add 203.0.113.192/27 via inet6 {link_local} dev right")).success();
     reaches("203.0.113.193", true);
     // A sender is told if such a next hop does not answer.
-    bellows("route replace 203.0.113.192/27 via inet6 fe80::dead dev right").fine();
+    bellows("route replace 203.0.113.192/27 via inet6 fe80::dead dev right").success();
     let said = netns::run(client.namespace(), "ping -n -c 1 -W 8 203.0.113.193").unwrap_err();
     assert!(said.contains("Destination Host Unreachable"), "{said}");
     // Neighbours that Linux has for good are permanent here, too.
@@ -268,11 +268,11 @@ fn the_kernels_routes_are_followed() {
     neighbour("add 198.51.100.77 lladdr 04:00:00:00:00:77 nud permanent");
     neighbour("add 198.51.100.78 lladdr 01:00:00:00:00:78 nud permanent");
     let line = "198.51.100.77 dev right lladdr 04:00:00:00:00:77 PERMANENT proto kernel\n";
-    eventually("a neighbour of Linux", || bellows("neighbour show 198.51.100.77").fine().stdout == line);
+    eventually("a neighbour of Linux", || bellows("neighbour show 198.51.100.77").success().stdout == line);
     eventually("one that no station can be", || followed(&hosted)["ignored"]["neighbours"] == 1);
     assert!(bellows("neighbour del 198.51.100.77").stderr.contains("comes from Linux: remove it there"));
     neighbour("del 198.51.100.77");
-    eventually("no such neighbour", || bellows("neighbour show 198.51.100.77").fine().stdout.is_empty());
+    eventually("no such neighbour", || bellows("neighbour show 198.51.100.77").success().stdout.is_empty());
     // The kernel removes the routes of a device that is down, and says so of some.
     hosted.router.run("ip link set wan0 down");
     eventually("no routes", || followed(&hosted)["followed"] == serde_json::json!({ "ipv4": 0, "ipv6": 0 }));
@@ -292,7 +292,7 @@ fn routes_by_next_hop_objects_are_followed_and_show_their_protocols() {
         server.run(&format!("ip address add {address} dev lo"));
     }
     let ip = |words: &str| hosted.router.run(&format!("ip {words}"));
-    let bellows = |words: &str| hosted.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>()).fine();
+    let bellows = |words: &str| hosted.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>()).success();
     let shows = |wanted: &str| eventually(wanted, || bellows("route").stdout == wanted);
     let nothing = bellows("route");
     assert!(nothing.stderr.contains("`bellows route show proto all` prints the"), "{nothing:#?}");
@@ -370,7 +370,7 @@ fn the_mtu_of_a_route_is_kept_to_as_linux_does() {
     ip("route add 203.0.113.0/26 via 198.51.100.2 mtu 1400");
     tells("203.0.113.5", 1401, "Frag needed and DF set (mtu = 1400)");
     tells("203.0.113.5", 1400, "an answer");
-    let bellows = |words: &str| hosted.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>()).fine();
+    let bellows = |words: &str| hosted.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>()).success();
     let shown = bellows("route show exact 203.0.113.0/26");
     assert_eq!(shown.stdout, "203.0.113.0/26 via 198.51.100.2 dev right mtu 1400 proto boot origin kernel\n");
     let route = bellows("route show exact 203.0.113.0/26 -j").json()["routes"][0].take();
@@ -444,7 +444,7 @@ fn a_reload_keeps_the_kernels_routes() {
     let more = "[apps.router.interfaces.more]\nmac = \"02:00:00:00:00:09\"\nport = \"left\"\nvlan = 9";
     for (keys, again) in [("[apps.router.parts.punt]\nrate = 5000", false), (more, true)] {
         hosted.write(&format!("routes = \"kernel:4711\"\n{keys}"), [""; 2]);
-        hosted.sandbox.bellows(&["reload"]).fine();
+        hosted.sandbox.bellows(&["reload"]).success();
         assert!(again || readings() == before, "the thread stays");
         eventually("an answer after the reload", || is_answered(client, "203.0.113.5"));
     }

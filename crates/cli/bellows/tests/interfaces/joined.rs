@@ -56,7 +56,7 @@ fn check(test: &str, left: &str, right: &str) {
     eventually("the second network's return", || traffic::is_answered_at(bridge.client(), SERVER, 1_500));
     for running in [first, second] {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
     bridge.assert_restored("after the end");
 }

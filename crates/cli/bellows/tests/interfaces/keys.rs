@@ -90,7 +90,7 @@ fn queues_that_can_only_receive_send_nothing() {
         bridge.fetch(SERVER_V6);
     }
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// A port of which only queues without a transmit queue are used can still record.
@@ -116,7 +116,7 @@ fn a_port_may_only_receive() {
         app(&running.counters(), "left")["out_packets"].as_u64().unwrap() > 0
     });
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn buffers_that_wait_in_the_kernel_are_counted_and_too_many_are_warned_of() {
             running.counters()["engine"]["buffers_lent"].as_u64().is_some_and(|lent| (890..=1_100).contains(&lent))
         });
         running.signal(Signal::INT);
-        let said = running.wait().fine();
+        let said = running.wait().success();
         assert_eq!(!said.stderr.contains("of the pool wait for frames in the kernel"), is_enough, "{}", said.stderr);
     }
 }
@@ -150,7 +150,7 @@ fn interfaces_of_another_namespace_are_opened() {
         bridge.wait_until_connected();
         traffic::ping(bridge.client(), SERVER, 1_500);
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
         bridge.assert_restored("after the end");
     }
 }

@@ -42,7 +42,7 @@ fn ports_of_all_kinds_are_listed_alike() {
     let sandbox = Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace()]);
     sandbox.write("all.toml", &network());
     let running = sandbox.start(&["all.toml"]);
-    let list = || sandbox.bellows(&["show", "interfaces", "--json"]).fine().json()["interfaces"].clone();
+    let list = || sandbox.bellows(&["show", "interfaces", "--json"]).success().json()["interfaces"].clone();
     eventually("ports that are up", || {
         let listed = list();
         let states = listed.as_array().unwrap().iter().take(3).map(|port| port["state"].clone());
@@ -51,7 +51,7 @@ fn ports_of_all_kinds_are_listed_alike() {
     let listed = list();
     let listed = listed.as_array().unwrap();
     assert_eq!(listed.len(), PORTS.len(), "{listed:#?}");
-    let text = sandbox.bellows(&["show", "interfaces"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "interfaces"]).success().stdout;
     for ((name, app, _), port) in PORTS.iter().zip(listed) {
         assert_eq!((&port["app"], &port["kind"]), (&Value::from(*name), &Value::from(*app)), "{port:#}");
         assert!(port["state"].is_string() && port["dropped"].is_u64(), "{port:#}");

@@ -137,7 +137,7 @@ fn check_file_capabilities(test: &str, port: Port, needed: &[Capability]) {
     side.connect();
     bridge.wait_until_connected();
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
     bridge.assert_restored("after the end");
 }
 

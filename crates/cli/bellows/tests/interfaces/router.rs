@@ -60,7 +60,7 @@ impl Routed {
     #[track_caller]
     pub fn stop(&self, running: Running<'_>) {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 
@@ -104,7 +104,7 @@ fn who_asks_from_a_loopback_is_answered() {
     const LOOPBACK: &str = "10.255.0.9";
     let routed = Routed::new();
     let running = routed.start(&[]);
-    routed.sandbox.bellows(&["route", "add", LOOPBACK, "via", HOSTS[0]]).fine();
+    routed.sandbox.bellows(&["route", "add", LOOPBACK, "via", HOSTS[0]]).success();
     let client = &routed.hosts[0];
     client.sh(&format!(
         "ip address add {LOOPBACK}/32 dev lo

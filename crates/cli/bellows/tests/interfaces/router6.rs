@@ -100,7 +100,7 @@ impl Routed {
     #[track_caller]
     fn stop(&self, running: Running<'_>) {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 
@@ -264,7 +264,7 @@ fn duplicate_addresses_are_found_on_both_sides() {
     let mut running = routed.start(&[]);
     running.wait_for_log("has the address 2001:db8:2::1 of the interface `right`");
     assert_eq!(counted(&running.counters(), "router/nd", "duplicate_addresses"), 1);
-    let status = routed.sandbox.bellows(&["show", "status", &running.name, "--json"]).fine().stdout;
+    let status = routed.sandbox.bellows(&["show", "status", &running.name, "--json"]).success().stdout;
     assert!(status.contains(r#""duplicate_addresses""#) && status.contains("2001:db8:2::1"), "{status}");
     // The address is the host's: packets go there.
     traffic::wait_for_answer(&routed.hosts[0], ROUTER[1]);

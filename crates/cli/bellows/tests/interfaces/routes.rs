@@ -45,30 +45,30 @@ fn routes_change_while_a_host_pings() {
 
     let pings = ping(30, 0.2);
     thread::sleep(Duration::from_secs(2));
-    bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).fine();
+    bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).success();
     let said = pings.join().unwrap();
     assert!(said.contains("Destination Net Unreachable") && said.contains("bytes from"), "{said}");
-    let found = bellows(&format!("route lookup {BEHIND} --json")).fine().json();
+    let found = bellows(&format!("route lookup {BEHIND} --json")).success().json();
     assert_eq!((&found["ways"][0]["interface"], &found["ways"][0]["kind"]), (&"right".into(), &"complete".into()));
     let state = found["ways"][0]["state"].as_str().unwrap_or_default().to_owned();
     assert!(state == "reachable" || state == "probe", "{found:#}");
 
     routed.sandbox.write("one.txt", &table(20_000, 0x1400_0000));
     routed.sandbox.write("other.txt", &table(20_000, 0x2800_0000));
-    bellows("route replace-all -f one.txt").fine();
+    bellows("route replace-all -f one.txt").success();
     let pings = ping(200, 0.02);
     for _ in 0..3 {
-        bellows("route replace-all -f other.txt").fine();
-        bellows("route replace-all -f one.txt").fine();
+        bellows("route replace-all -f other.txt").success();
+        bellows("route replace-all -f one.txt").success();
     }
     let said = pings.join().unwrap();
     assert!(said.contains(" 0% packet loss"), "{said}");
 
     // A neighbour that is forgotten is asked again.
-    bellows("neighbour flush dev right").fine();
+    bellows("neighbour flush dev right").success();
     let said = ping(5, 0.2).join().unwrap();
     assert!(said.contains(" 0% packet loss"), "{said}");
-    bellows("route flush proto control").fine();
+    bellows("route flush proto control").success();
     let said = ping(1, 1.0).join().unwrap();
     assert!(said.contains("Destination Net Unreachable"), "{said}");
     routed.stop(running);
@@ -83,18 +83,18 @@ fn a_file_of_many_routes_is_carried_out_while_a_host_pings() {
     let running = routed.start(&[]);
     routed.hosts[1].run(&format!("ip address add {BEHIND}/32 dev lo"));
     let bellows = |words: &str| routed.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>());
-    bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).fine();
+    bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).success();
     routed.sandbox.write("many.txt", &table(soak::routes(), 0x1400_0000));
     let client = routed.hosts[0].namespace();
     thread::scope(|scope| {
         let pings = scope.spawn(|| netns::run(client, &format!("ping -n -q -c 300 -i 0.01 -W 5 {BEHIND}")));
-        let said = bellows("route add -f many.txt -j").fine().json();
+        let said = bellows("route add -f many.txt -j").success().json();
         assert_eq!((&said["added"], &said["failed"]), (&(soak::routes() + 1).into(), &0.into()), "{said:#}");
-        let fib = bellows("show fib --json").fine().json();
+        let fib = bellows("show fib --json").success().json();
         assert_eq!(fib["vrfs"][0]["ipv4"]["origins"]["control"], soak::routes() + 2);
-        let said = bellows("route replace -f many.txt -j").fine().json();
+        let said = bellows("route replace -f many.txt -j").success().json();
         assert_eq!(said["replaced"], soak::routes() + 1, "{said:#}");
-        let said = bellows("route flush root 16.0.0.0/4 -j").fine().json();
+        let said = bellows("route flush root 16.0.0.0/4 -j").success().json();
         assert!(said["deleted"].as_u64() > Some(u64::from(soak::routes().min(1 << 20) / 2)), "{said:#}");
         let said = pings.join().unwrap().unwrap();
         assert!(said.contains(" 0% packet loss"), "{said}");

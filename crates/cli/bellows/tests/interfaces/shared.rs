@@ -84,7 +84,7 @@ impl Shared {
 
     fn reload(&self, apps: &[(&str, usize, &str)]) -> serde_json::Value {
         self.write(apps);
-        self.bridge.sandbox.bellows(&["reload", "--json"]).fine().json()
+        self.bridge.sandbox.bellows(&["reload", "--json"]).success().json()
     }
 
     /// Sends frames from the client, and calls `meanwhile` when the first have returned. The returned ones, when `enough`
@@ -106,7 +106,7 @@ impl Shared {
         meanwhile();
         eventually("all frames", || returned(&sending) >= enough as u64);
         sending.signal(Signal::INT);
-        sending.wait().fine();
+        sending.wait().success();
         frames::read(&sender.path("returned.pcap"))
     }
 
@@ -164,7 +164,7 @@ fn check(test: &str, port: Port, takes_all: bool) {
     assert_eq!(returned, flows(&few), "as before");
 
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
     shared.bridge.assert_restored("after the end");
 }
 

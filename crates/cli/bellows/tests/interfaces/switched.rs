@@ -94,7 +94,7 @@ impl Switched {
     #[track_caller]
     fn stop(running: Running<'_>) {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 

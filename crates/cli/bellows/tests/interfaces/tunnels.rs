@@ -111,7 +111,7 @@ fn each_tunnel_is_that_of_linux() {
     }
     drop(guest);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// The network of a router with `vxlan` behind it, between two ports. Its sessions are the tunnels of two devices.
@@ -202,7 +202,7 @@ fn vxlan_devices_of_linux_take_what_is_sent_over_both_families() {
     let lost = app(&running.counters(), "vxlan")["lost"].as_object().map(serde_json::Map::len);
     assert_eq!(lost, Some(0));
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// A datagram of UDP in a frame, with these ECN bits.
@@ -303,7 +303,7 @@ fn marks_of_congestion_come_out_as_with_linux() {
             vxlan["lost"]["bad_ecn"] == dropped && vxlan["out_packets"] == 32 - dropped
         });
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
         capture.stop().unwrap();
         frames::assert_same(family, &contents(&sandbox.path("bellows.pcap")), &frames::read(&path));
     }

@@ -108,7 +108,7 @@ fn a_trunk_keeps_vlans_apart() {
         let lost = app(&counters, "mux")["lost"].as_object().map(serde_json::Map::len);
         assert_eq!(lost, Some(0), "{counters:#}");
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 
@@ -178,5 +178,5 @@ fn a_guest_talks_to_itself_through_a_router_with_vlans() {
     assert!(reassembled >= 2 && fragmented >= 2, "{reassembled} {fragmented}");
     drop(guest);
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }

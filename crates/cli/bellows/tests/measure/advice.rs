@@ -60,7 +60,7 @@ const WORTH: f64 = 0.8;
 fn clocks(sandbox: &Sandbox, app: &str) -> f64 {
     let deadline = Deadline::new("enough sampled calls");
     loop {
-        let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
+        let costs = sandbox.bellows(&["show", "run", "--json"]).success().json();
         let row = costs["rows"].as_array().unwrap().iter().find(|row| row["app"] == json!(app));
         // At first, no call has been sampled.
         if let Some(row) = row
@@ -89,7 +89,7 @@ fn find(sandbox: &Sandbox, app: &str) -> Value {
     let deadline = Deadline::new("a verdict about the app without prefetches");
     loop {
         deadline.check();
-        let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).fine().json();
+        let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).success().json();
         assert_eq!((&costs["advice"]["seconds"], &costs["advice"]["end"]), (&json!(2.0), &json!("time")), "{costs:#}");
         let missing = judged(&costs, "missing");
         assert!(missing.iter().all(|accused| accused == app), "{missing:?} in {costs:#}");
@@ -106,7 +106,7 @@ fn find_none(sandbox: &Sandbox, app: &str) {
     let mut is_cleared = false;
     while trials < TRIALS || !is_cleared {
         deadline.check();
-        let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).fine().json();
+        let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).success().json();
         assert_eq!(judged(&costs, "missing"), [""; 0], "{costs:#}");
         assert_eq!(accusations(&costs), [""; 0], "{costs:#}");
         is_cleared |= judged(&costs, "sufficient").iter().any(|cleared| cleared == app);
@@ -125,7 +125,7 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
     assert!(share["saved"].as_f64().unwrap() > 0.08 && share["p"].as_f64().unwrap() < 1e-4, "{share:#}");
     let advice = accusations(&costs);
     assert!(advice.len() == 1 && advice[0].starts_with("`share` waits"), "{advice:?}");
-    let text = sandbox.bellows(&["show", "run", "--advise=100ms"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "run", "--advise=100ms"]).success().stdout;
     assert!(text.contains("Trial of look-ahead for 100.0 ms") && text.contains("not tables"), "{text}");
 }
 
@@ -155,7 +155,7 @@ fn the_part_of_a_router_that_waits_for_its_packets_is_found_and_no_other() {
         if with >= without {
             find_none(&sandbox, "router/ethernet-input");
         } else {
-            let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).fine().json();
+            let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).success().json();
             let missing = judged(&costs, "missing");
             assert!(missing.iter().all(|accused| accused == "router/ethernet-input"), "{missing:?} in {costs:#}");
         }
@@ -181,7 +181,7 @@ fn no_part_of_a_router_is_accused_if_all_look_ahead() {
 /// What a benchmark of apps says about look-ahead, with packets from memory.
 fn notes(sandbox: &Sandbox, apps: &str, more: &[&str]) -> String {
     let words = ["appbench", apps, "--resident", "dram", "--processes", "6", "--packets", "200000", "--json"];
-    let report = sandbox.bellows(&[&words[..], more].concat()).fine().json();
+    let report = sandbox.bellows(&[&words[..], more].concat()).success().json();
     report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
@@ -230,7 +230,7 @@ fn samples_of_a_node_without_look_ahead_are_at_its_first_use_of_packet_data() {
     if said.stderr.contains("may not be sampled") || said.stderr.contains("perf_event_open") {
         return skip("samples_of_a_node_without_look_ahead_are_at_its_first_use_of_packet_data", &said.stderr);
     }
-    let report = said.fine().json();
+    let report = said.success().json();
     let share = |without: &str| {
         let mut results = report["results"].as_array().unwrap().iter();
         let is_it = |result: &&Value| {

@@ -20,7 +20,7 @@ use bellows_testkit::wait::Watchdog;
 #[test]
 fn the_engine_benchmark_measures_every_case_under_every_schedule() {
     let sandbox = Shared::new();
-    let report = sandbox.bellows(&["bench", "engine", "--processes", "1", "--rounds", "2", "--json"]).fine().json();
+    let report = sandbox.bellows(&["bench", "engine", "--processes", "1", "--rounds", "2", "--json"]).success().json();
     assert_eq!(report["bench"], "engine");
     assert!(report["machine"]["tsc_hz"].as_u64().unwrap() > 100_000_000);
     assert!(["hugetlb", "thp", "4k"].contains(&report["machine"]["memory"].as_str().unwrap()));
@@ -58,7 +58,7 @@ fn the_engine_benchmark_measures_every_case_under_every_schedule() {
 fn the_history_benchmark_compares_each_history_with_none() {
     let sandbox = Shared::new();
     let brief = ["bench", "history", "--processes", "2", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1,4"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"history".into(), &2.into()));
     let mut seen = BTreeSet::new();
     for result in report["results"].as_array().unwrap() {
@@ -79,7 +79,7 @@ fn the_history_benchmark_compares_each_history_with_none() {
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.len() == 1 && notes[0].as_str().unwrap().contains("within 0.97–1.03"), "{notes:?}");
 
-    let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat", "--case", "mix"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat", "--case", "mix"]].concat()).success().stdout;
     let (table, verdict) = text.trim_end().rsplit_once("\n\n").unwrap();
     assert_eq!(table.lines().filter(|line| line.starts_with("mix-change")).count(), 1, "{text}");
     assert!(verdict.contains("within 0.97–1.03"), "{text}");
@@ -91,7 +91,7 @@ fn the_l2vpn_benchmark_compares_phases_in_a_random_order_with_each_alone() {
     let words = ["bench", "l2vpn", "--orders", "2", "--rounds", "2", "--idle-seconds", "0.01", "--phase", "ip4-64"];
     let picture = sandbox.path("course.svg");
     let more = ["--schedule", "flat", "--picture", picture.to_str().unwrap(), "--json"];
-    let report = sandbox.bellows(&[&words[..], &more].concat()).fine().json();
+    let report = sandbox.bellows(&[&words[..], &more].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"l2vpn".into(), &2.into()));
     let results = report["results"].as_array().unwrap();
     // There is one phase, so none comes after another.
@@ -112,7 +112,7 @@ fn the_l2vpn_benchmark_compares_phases_in_a_random_order_with_each_alone() {
     // Three phases, of which each comes after another in some order.
     let words = ["bench", "l2vpn", "--orders", "4", "--rounds", "2", "--case", "phases", "--phase", "decap-ip4-"];
     let more = ["--schedule", "nested", "--seed", "7", "--json"];
-    let report = sandbox.bellows(&[&words[..], &more].concat()).fine().json();
+    let report = sandbox.bellows(&[&words[..], &more].concat()).success().json();
     let phases: BTreeSet<&str> =
         report["results"].as_array().unwrap().iter().filter_map(|result| result["labels"]["phase"].as_str()).collect();
     assert_eq!(phases, BTreeSet::from(["decap-ip4-64", "decap-ip4-esp-512", "decap-ip4-imix"]));
@@ -194,7 +194,7 @@ fn an_interrupted_benchmark_reports_what_it_has() {
 fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     let sandbox = Shared::new();
     let brief = ["bench", "reload", "--apps", "20", "--reloads", "30", "--processes", "2"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"reload".into(), &2.into()));
     let results = report["results"].as_array().unwrap();
     assert_eq!(results.len(), 4 * Schedule::ALL.len());
@@ -218,13 +218,13 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     let books = notes.filter(|note| note.contains(": 62 reloads; of ") && note.ends_with("none is missing"));
     assert_eq!(books.count(), Schedule::ALL.len(), "{report}");
 
-    let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat"]].concat()).success().stdout;
     for part in ["swap (apps 24, links 24, schedule flat): p99 ", "pause (", "█", "flat: 62 reloads"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     for workers in ["1", "2"] {
         let words = ["--schedule", "flat", "--workers", workers, "--json"];
-        let report = sandbox.bellows(&[&brief[..], &words].concat()).fine().json();
+        let report = sandbox.bellows(&[&brief[..], &words].concat()).success().json();
         let results = report["results"].as_array().unwrap();
         assert_eq!(results[2]["labels"]["workers"].as_u64(), (workers != "1").then_some(2), "{report:#}");
         let median = |at: usize| results[at]["median"].as_f64().unwrap();
@@ -236,7 +236,7 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
 fn the_ring_benchmark_compares_every_combination_of_options() {
     let sandbox = Shared::new();
     let brief = ["bench", "vring", "--processes", "1", "--rounds", "4", "--without", "event-idx,offloads"];
-    let report = sandbox.bellows(&[&brief[..], &["--size", "60,1500", "--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--size", "60,1500", "--json"]].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"vring".into(), &1.into()));
     let mut seen = BTreeSet::new();
     for result in report["results"].as_array().unwrap() {
@@ -254,7 +254,7 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
     assert_eq!(seen.len(), 2 * (rx + tx) + 2 * (rx + tx));
 
     let few = ["--case", "tx", "--with", "packed", "--chain", "indirect", "--size", "64"];
-    let text = sandbox.bellows(&[&brief[..], &few].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &few].concat()).success().stdout;
     assert_eq!(text.lines().filter(|line| line.contains("indirect header-12, indirect ")).count(), 2, "{text}");
     assert!(text.contains("tx, indirect, 64 bytes: "), "{text}");
 }
@@ -263,7 +263,7 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
 fn the_notification_benchmark_measures_every_way_or_gives_the_reason() {
     let sandbox = Shared::new();
     let brief = ["bench", "notify", "--processes", "2", "--rounds", "20"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"notify".into(), &2.into()));
     let notes = report["notes"].to_string();
     let is_there = |name: &str| {
@@ -289,7 +289,7 @@ fn the_notification_benchmark_measures_every_way_or_gives_the_reason() {
         assert!(result["unit"] != "ns" || result["labels"]["peer"] != "idle", "{result}");
     }
 
-    let text = sandbox.bellows(&[&brief[..], &["--case", "write"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &["--case", "write"]].concat()).success().stdout;
     assert!(text.lines().any(|line| line.starts_with("poll-write  idle ")), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("direct ") || line.starts_with("fault")), "{text}");
 }
@@ -301,7 +301,7 @@ fn the_benchmark_of_workers_compares_them_with_processes() {
         return skips::skip_here("the_benchmark_of_workers_compares_them_with_processes", "there is one processor");
     }
     let brief = ["bench", "workers", "--processes", "2", "--rounds", "2", "--slice", "30"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).success().json();
     let results = report["results"].as_array().unwrap();
     let cases: Vec<&str> = results.iter().map(|result| result["case"].as_str().unwrap()).collect();
     assert_eq!(cases, ["chain", "rss", "rss-both", "vhost"]);
@@ -310,7 +310,7 @@ fn the_benchmark_of_workers_compares_them_with_processes() {
         assert!(positive(&result["median"]) && positive(&result["reference"]), "{result}");
         assert!(positive(&result["of_reference"]["median"]), "{result}");
     }
-    let text = sandbox.bellows(&[&brief[..], &["--case", "rss"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &["--case", "rss"]].concat()).success().stdout;
     for part in ["× processes", "\nrss ", "percent of the packets"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -328,7 +328,7 @@ fn the_scrape_benchmark_compares_phases_with_scrapes_and_without() {
             "there is one processor",
         );
     }
-    let report = sandbox.bellows(&[&SCRAPE[..], &["--processes", "2", "--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&SCRAPE[..], &["--processes", "2", "--json"]].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"scrape".into(), &2.into()));
     let results = report["results"].as_array().unwrap();
     let found: Vec<_> = results.iter().map(|result| (&result["case"], &result["labels"]["apps"])).collect();
@@ -347,7 +347,7 @@ fn the_scrape_benchmark_compares_phases_with_scrapes_and_without() {
     let notes = report["notes"].to_string();
     assert!(notes.contains("small: 12 scrapes of ") && notes.contains("chain: 12 scrapes of "), "{notes}");
 
-    let text = sandbox.bellows(&[&SCRAPE[..], &["--processes", "1", "--case", "small"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&SCRAPE[..], &["--processes", "1", "--case", "small"]].concat()).success().stdout;
     let row = text.lines().find(|line| line.starts_with("small  ")).unwrap();
     assert!(row.ends_with("  undecided") && row.matches(" Mpps").count() == 2, "{text}");
     assert!(text.contains("1, half-width at most 0.01: 0 of 1 hold") && !text.contains("chain"), "{text}");
@@ -408,7 +408,7 @@ fn a_killed_benchmark_leaves_no_network() {
 fn the_filter_benchmark_measures_each_filter_on_all_packets_and_a_list_beside_one_item() {
     let sandbox = Shared::new();
     let brief = ["bench", "filter", "--processes", "1", "--rounds", "2"];
-    let report = |case: &str| sandbox.bellows(&[&brief[..], &["--case", case, "--json"]].concat()).fine().json();
+    let report = |case: &str| sandbox.bellows(&[&brief[..], &["--case", case, "--json"]].concat()).success().json();
     let rows = |report: &serde_json::Value| -> BTreeSet<String> {
         let results = report["results"].as_array().unwrap();
         let label = |result: &serde_json::Value, name: &str| result["labels"][name].to_string();
@@ -456,7 +456,7 @@ fn other_filters_take_turns_with_ours() {
     let peers = ["libpcap", "dpdk"].map(|filter| format!("{filter}={program} {filter}"));
     let brief = ["bench", "filter", "--processes", "1", "--rounds", "2", "--case", "src-net"];
     let words = [&brief[..], &["--peer", &peers[0], "--peer", &peers[1]]].concat();
-    let report = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&words[..], &["--json"]].concat()).success().json();
     assert_eq!(report["bench"], "peers filter");
     let results = report["results"].as_array().unwrap();
     let count = |label: &str, value: &str| results.iter().filter(|result| result["labels"][label] == value).count();
@@ -490,7 +490,7 @@ fn every_benchmark_refuses_options_out_of_range() {
 
 #[test]
 fn the_help_names_every_benchmark() {
-    let help = Shared::new().bellows(&["bench", "--help"]).fine().stdout;
+    let help = Shared::new().bellows(&["bench", "--help"]).success().stdout;
     for entry in benchmarks::ALL.iter().filter(|entry| !entry.is_apart) {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", entry.name)));
         assert!(line.is_some_and(|line| line.contains(&entry.about()[..20])), "{}: {help}", entry.name);
@@ -509,7 +509,7 @@ fn a_worker_of_no_benchmark_says_so() {
 const BRIEF: [&str; 4] = ["--processes", "1", "--packets", "20000"];
 
 fn appbench(sandbox: &Sandbox, words: &[&str]) -> serde_json::Value {
-    sandbox.bellows(&[&["appbench"], words, &BRIEF, &["--json"]].concat()).fine().json()
+    sandbox.bellows(&[&["appbench"], words, &BRIEF, &["--json"]].concat()).success().json()
 }
 
 /// The cases of a report, with their distinguishing labels.
@@ -538,7 +538,7 @@ fn an_app_is_measured_against_nothing_in_its_place() {
         assert_eq!((&labels["app"], &labels["burst"]), (&"tee".into(), &128.into()), "{result}");
     }
 
-    let text = sandbox.bellows(&[&["appbench", "tee"], &BRIEF[..]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&["appbench", "tee"], &BRIEF[..]].concat()).success().stdout;
     let lines: Vec<&str> = text.lines().collect();
     let at = |start: &str| {
         lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"))
@@ -569,9 +569,9 @@ fn apps_in_a_row_have_keys_and_ports() {
 
     let limited = appbench(&sandbox, &["rate-limiter", "--config", "{ packets = \"1k\" }"]);
     assert_eq!(limited["results"][0]["labels"]["app"], "rate-limiter(packets = \"1k\")");
-    let text = sandbox.bellows(&[&["appbench", "sample(every = 4)"], &BRIEF[..]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&["appbench", "sample(every = 4)"], &BRIEF[..]].concat()).success().stdout;
     assert!(text.contains("of 100 incoming packets, 25 left; 75 % were dropped as not_sampled"), "{text}");
-    let sink = sandbox.bellows(&[&["appbench", "sink"], &BRIEF[..]].concat()).fine().stdout;
+    let sink = sandbox.bellows(&[&["appbench", "sink"], &BRIEF[..]].concat()).success().stdout;
     assert!(sink.contains("packets end at `sink`: it replaces the baseline's sink"), "{sink}");
 }
 
@@ -640,7 +640,7 @@ fn valgrind_counts_the_same_every_time() {
 fn every_app_is_in_one_table() {
     let sandbox = Shared::new();
     let brief = ["bench", "apps", "--processes", "1", "--packets", "2000", "--resident", "l1,dram"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).success().json();
     let registry = bellows_apps::registry();
     let found = cases(&report, &["name", "resident"]);
     for entry in registry.entries() {
@@ -662,7 +662,7 @@ fn every_app_is_in_one_table() {
     for row in ["tee, 2 outputs", "rss, ipv4", "rss, ipv6", "rss, toeplitz, ipv4", "rss, toeplitz, ipv6"] {
         assert!(found.contains(format!("app {row} dram").as_str()), "{row}: {found:?}");
     }
-    let text = sandbox.bellows(&[&brief[..], &["--case", "tee"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &["--case", "tee"]].concat()).success().stdout;
     assert!(text.lines().any(|line| line.starts_with("tee, 2 outputs  ")), "{text}");
 }
 
@@ -703,7 +703,7 @@ fn a_measurement_that_cannot_be_made_says_why() {
 fn copies_are_measured_against_memcpy() {
     let sandbox = Shared::new();
     let brief = ["bench", "blit", "--processes", "1", "--rounds", "2", "--size", "60,imix", "--where", "l1,cold"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"blit".into(), &1.into()));
     let found = cases(&report, &["where", "size", "batch"]);
     for case in ["copy", "deferred"] {
@@ -721,7 +721,7 @@ fn copies_are_measured_against_memcpy() {
         assert!(result["unit"] == "ratio" && labels["clocks"].as_f64() > Some(0.0), "{result}");
     }
 
-    let text = sandbox.bellows(&[&brief[..], &["--case", "copy", "--batch", "16"]].concat()).fine().stdout;
+    let text = sandbox.bellows(&[&brief[..], &["--case", "copy", "--batch", "16"]].concat()).success().stdout;
     for part in ["copy, l1\n", "copy, cold\n", "batches of 16\n", "\n    60  ", "\n  imix  "] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }

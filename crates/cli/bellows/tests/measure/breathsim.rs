@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// The reports of a run in one process for each figure.
 fn measured(arguments: &[&str]) -> Vec<Value> {
     let brief = ["breathsim", "--processes", "1", "--json"];
-    let report = Shared::new().bellows(&[&brief, arguments].concat()).fine().json();
+    let report = Shared::new().bellows(&[&brief, arguments].concat()).success().json();
     assert_eq!((&report["bench"], &report["processes"]), (&json!("breathsim"), &json!(1)));
     assert!(report["machine"]["tsc_hz"].as_u64().unwrap() > 100_000_000);
     report["results"].as_array().unwrap().clone()
@@ -55,7 +55,7 @@ fn one_figure_can_be_measured_by_itself() {
 #[test]
 fn the_text_shows_the_documents_figures_and_what_history_costs() {
     let brief = ["breathsim", "--processes", "1", "--iterations", "2000", "--schedule", "nested"];
-    let text = Shared::new().bellows(&brief).fine().stdout;
+    let text = Shared::new().bellows(&brief).success().stdout;
     for part in ["5 apps, 100 increments", "76.4 (standard loop)", "626.5 (standard loop)", "(document 1.189)"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -93,7 +93,7 @@ fn the_model_in_lua_takes_turns_with_the_engine() {
     let (nested, flattened) = (model("nested"), model("flattened"));
     let brief = ["breathsim", "--processes", "2", "--iterations", "4000", "--apps", "5", "--schedule", "flat"];
     let words = [&brief[..], &["--model", &nested, "--model", &flattened]].concat();
-    let report = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&words[..], &["--json"]].concat()).success().json();
     assert_eq!(report["bench"], "peers breathsim");
     let mut rows = BTreeSet::new();
     for result in report["results"].as_array().unwrap() {
@@ -105,7 +105,7 @@ fn the_model_in_lua_takes_turns_with_the_engine() {
         ["bellows flat", "luajit nested", "luajit flattened"].map(|name| format!("{name} {busy_after}"))
     });
     assert_eq!(rows, expected.into_iter().flatten().collect());
-    let text = sandbox.bellows(&words).fine().stdout;
+    let text = sandbox.bellows(&words).success().stdout;
     for part in ["Busy after 1000, over luajit nested: flat ", "luajit flattened", ", luajit nested "] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

@@ -40,7 +40,7 @@ fn received(running: &Running) -> u64 {
 
 /// The names of the events of the only network.
 fn events(sandbox: &Sandbox) -> Vec<String> {
-    let said = sandbox.bellows(&["events", "network", "--json"]).fine();
+    let said = sandbox.bellows(&["events", "network", "--json"]).success();
     let name = |line: &str| serde_json::from_str::<Value>(line).unwrap()["event"].as_str().unwrap().to_owned();
     // A busy machine has those as well.
     let is_wanted = |name: &String| !name.starts_with("worker-") && name != "slow-breath";
@@ -70,7 +70,7 @@ fn a_change_that_nobody_confirms_is_undone_although_its_files_are_gone() {
     eventually("packets through the tunnel", || received(&running) > 100);
 
     let other = sandbox.write("other.toml", ENDLESS);
-    let said = sandbox.bellows(&["reload", &other, "--confirm", "2s"]).fine();
+    let said = sandbox.bellows(&["reload", &other, "--confirm", "2s"]).success();
     assert!(said.stdout.contains("the former network is put back in 2.00 s unless `bellows confirm`"), "{said:#?}");
     for file in ["ends.toml", "udp.filter", "there.key", "back.key", "network.toml"] {
         fs::remove_file(sandbox.path(file)).unwrap();
@@ -78,7 +78,7 @@ fn a_change_that_nobody_confirms_is_undone_although_its_files_are_gone() {
     assert_eq!(apps(&running), ["source", "end"]);
     running.wait_for_log("the change was not confirmed in time: the former network is back");
     eventually("packets through the tunnel again", || apps(&running).len() == 6 && received(&running) > 100);
-    let report = sandbox.bellows(&["ps", "--json"]).fine().json();
+    let report = sandbox.bellows(&["ps", "--json"]).success().json();
     assert_eq!((&report[0]["confirmation"], &report[0]["network"]), (&Value::Null, &json!(network)), "{report:#}");
     let events = events(&sandbox);
     assert_eq!(events[1..], ["reloaded", "confirmation-awaited", "change-undone", "reloaded"], "{events:?}");
@@ -93,8 +93,8 @@ fn a_change_that_nobody_confirms_is_undone_although_its_files_are_gone() {
     refused(&said, "write a new key into a new file");
     assert_eq!(apps(&running).len(), 6);
     sandbox.write_secret("there.key", tunnel::KEYS[0]);
-    sandbox.bellows(&["reload", &other, "--confirm", "1h"]).fine();
-    sandbox.bellows(&["reload", "--undo"]).fine();
+    sandbox.bellows(&["reload", &other, "--confirm", "1h"]).success();
+    sandbox.bellows(&["reload", "--undo"]).success();
     assert_eq!(apps(&running).len(), 6);
 }
 
@@ -105,24 +105,24 @@ fn a_confirmed_change_stays_and_no_other_reload_comes_between() {
     let mut running = sandbox.start(&[&network]);
     sandbox.write("network.toml", &with_app("first"));
     let began = Instant::now();
-    let report = sandbox.bellows(&["reload", "--confirm", "3s", "--json"]).fine().json();
+    let report = sandbox.bellows(&["reload", "--confirm", "3s", "--json"]).success().json();
     assert_eq!(report["confirm_ns"], json!(3_000_000_000u64), "{report:#}");
     for words in [&["ps"][..], &["show"]] {
-        let said = sandbox.bellows(words).fine().stdout;
+        let said = sandbox.bellows(words).success().stdout;
         assert!(said.contains(LAST) && said.contains("`bellows confirm network` keeps the change"), "{said}");
     }
     refused(&sandbox.bellows(&["reload"]), "a change awaits its confirmation: `bellows confirm network` keeps it");
     running.signal(Signal::HUP);
     running.wait_for_log("not reloaded, the old network runs on");
-    let said = sandbox.bellows(&["confirm", "network"]).fine().stdout;
+    let said = sandbox.bellows(&["confirm", "network"]).success().stdout;
     assert_eq!(said, format!("confirmed: `network` goes on with `{network}`\n"));
-    assert!(!sandbox.bellows(&["ps"]).fine().stdout.contains(LAST));
+    assert!(!sandbox.bellows(&["ps"]).success().stdout.contains(LAST));
     eventually("the time is over", || began.elapsed() > Duration::from_millis(3_500));
     assert!(apps(&running).contains(&"first".to_owned()));
     let events = events(&sandbox);
     let expected = ["reloaded", "confirmation-awaited", "reload-refused", "reload-refused", "change-confirmed"];
     assert_eq!(events[1..], expected, "{events:?}");
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
 }
 
 #[test]
@@ -132,16 +132,16 @@ fn the_network_that_was_confirmed_last_is_put_back() {
     let mut running = sandbox.start(&[&network]);
     for name in ["first", "second"] {
         sandbox.write("network.toml", &with_app(name));
-        sandbox.bellows(&["reload", "network", "--confirm", "1h"]).fine();
+        sandbox.bellows(&["reload", "network", "--confirm", "1h"]).success();
         assert!(apps(&running).contains(&name.to_owned()));
     }
     // An error in a further change ends nothing.
     sandbox.write("network.toml", "links = nonsense");
     refused(&sandbox.bellows(&["reload", "--confirm", "1h"]), "network.toml");
-    let report = sandbox.bellows(&["ps", "--json"]).fine().json();
+    let report = sandbox.bellows(&["ps", "--json"]).success().json();
     assert!(report[0]["confirmation"]["seconds_left"].as_u64() > Some(3_500), "{report:#}");
     refused(&sandbox.bellows(&["reload", "network", &network, "--undo"]), "--undo");
-    sandbox.bellows(&["reload", "--undo"]).fine();
+    sandbox.bellows(&["reload", "--undo"]).success();
     assert_eq!(apps(&running), ["source", "end"]);
     for (time, why) in
         [("0s", "from 1 second to 24 hours"), ("25h", "from 1 second to 24 hours"), ("soon", "--confirm")]
@@ -150,13 +150,13 @@ fn the_network_that_was_confirmed_last_is_put_back() {
     }
     // The end of the run is the end of the wait.
     sandbox.write("network.toml", &with_app("third"));
-    sandbox.bellows(&["reload", "--confirm", "1h"]).fine();
+    sandbox.bellows(&["reload", "--confirm", "1h"]).success();
     running.signal(Signal::TERM);
     running.wait_for_log("the run ends while a change awaits its confirmation");
-    running.wait().fine();
+    running.wait().success();
     let running = sandbox.start(&[&network]);
     assert!(apps(&running).contains(&"third".to_owned()));
-    assert!(!sandbox.bellows(&["ps"]).fine().stdout.contains(LAST));
+    assert!(!sandbox.bellows(&["ps"]).success().stdout.contains(LAST));
 }
 
 #[test]
@@ -168,12 +168,12 @@ fn a_network_that_cannot_be_put_back_is_tried_again() {
     let network = sandbox.write("network.toml", &capturing);
     let mut running = sandbox.start(&[&network]);
     sandbox.write("network.toml", ENDLESS);
-    sandbox.bellows(&["reload", "--confirm", "1s"]).fine();
+    sandbox.bellows(&["reload", "--confirm", "1s"]).success();
     fs::remove_dir_all(&folder).unwrap();
     running.wait_for_log("the former network could not be put back, the changed one runs on");
-    let failure = || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["confirmation"]["failure"].clone();
+    let failure = || sandbox.bellows(&["ps", "--json"]).success().json()[0]["confirmation"]["failure"].clone();
     assert!(failure().as_str().unwrap().contains("there is no folder"), "{}", failure());
-    let said = sandbox.bellows(&["ps"]).fine().stdout;
+    let said = sandbox.bellows(&["ps"]).success().stdout;
     assert!(said.contains("could not be put back") && said.contains("`bellows confirm network` keeps"), "{said}");
     refused(&sandbox.bellows(&["reload", "--undo"]), "there is no folder");
     fs::create_dir(&folder).unwrap();

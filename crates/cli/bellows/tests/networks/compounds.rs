@@ -56,36 +56,36 @@ fn parts_are_named_in_every_command() {
     let passed = || running.counters()["apps"][2]["in_packets"].as_u64() > Some(1_000);
     bellows_testkit::eventually("packets pass the parts", passed);
 
-    let run = sandbox.bellows(&["show", "run", "--json"]).fine().json();
+    let run = sandbox.bellows(&["show", "run", "--json"]).success().json();
     let sum = &run["compounds"][0];
     assert_eq!((&sum["name"], &sum["parts"]), (&json!("edge"), &json!(2)), "{run:#}");
     assert!(sum["packets"].as_u64() > Some(1_000), "{run:#}");
     // Calls are sampled: a run that has just begun has none.
-    let show = || sandbox.bellows(&["show", "run"]).fine().stdout;
+    let show = || sandbox.bellows(&["show", "run"]).success().stdout;
     bellows_testkit::eventually("a sampled call of each part", || show().contains("\nedge/limit "));
     let text = show();
     assert!(text.contains("COMPOUND APP  PARTS"), "{text}");
-    let top = sandbox.bellows(&["top", "--once"]).fine().stdout;
+    let top = sandbox.bellows(&["top", "--once"]).success().stdout;
     assert!(top.contains("edge/count "), "{top}");
-    let counters = sandbox.bellows(&["show", "counters"]).fine().stdout;
+    let counters = sandbox.bellows(&["show", "counters"]).success().stdout;
     assert!(counters.contains("edge/limit"), "{counters}");
 
     let tap = ["tap", "net", "edge/count.output -> edge/limit.input", "--count", "3"];
-    assert!(sandbox.bellows(&tap).fine().stderr.contains("3 packets captured"));
-    let trace = sandbox.bellows(&["trace", "net", "--app", "edge/count", "--count", "1"]).fine().stdout;
+    assert!(sandbox.bellows(&tap).success().stderr.contains("3 packets captured"));
+    let trace = sandbox.bellows(&["trace", "net", "--app", "edge/count", "--count", "1"]).success().stdout;
     assert!(trace.contains("edge/count.output -> edge/limit.input"), "{trace}");
     assert_eq!(completed(&sandbox, &["trace", "net", "--app", "edge/"]), "edge/count\nedge/limit");
     let links = completed(&sandbox, &["tap", "net", "edge"]);
     assert!(links.contains("edge/count.output -> edge/limit.input"), "{links}");
 
-    let collapsed = sandbox.bellows(&["graph", "--name", "net", "--collapse"]).fine().stdout;
+    let collapsed = sandbox.bellows(&["graph", "--name", "net", "--collapse"]).success().stdout;
     assert!(collapsed.contains("2 parts") && !collapsed.contains("edge/limit"), "{collapsed}");
-    let svg = sandbox.bellows(&["graph", "--name", "net", "--format", "svg"]).fine().stdout;
+    let svg = sandbox.bellows(&["graph", "--name", "net", "--format", "svg"]).success().stdout;
     assert_eq!(svg.matches("<g class=\"compound\">").count(), 1, "{svg}");
 
-    let again = sandbox.bellows(&["reload", "net", "--restart", "edge/limit"]).fine();
+    let again = sandbox.bellows(&["reload", "net", "--restart", "edge/limit"]).success();
     assert!(format!("{}{}", again.stdout, again.stderr).contains("edge/limit"), "{again:#?}");
-    let config = sandbox.bellows(&["show", "config", "net"]).fine().stdout;
+    let config = sandbox.bellows(&["show", "config", "net"]).success().stdout;
     assert!(config.contains("[apps.edge]") && config.contains("#part ") && config.contains("[parameters.rate]"));
 }
 
@@ -104,7 +104,7 @@ fn a_watched_network_reloads_when_the_file_of_a_part_changes() {
 #[test]
 fn errors_in_the_file_of_a_part_are_told_with_the_app_that_uses_it() {
     let sandbox = sandbox();
-    let check = sandbox.bellows(&["check", "net.toml"]).fine().stdout;
+    let check = sandbox.bellows(&["check", "net.toml"]).success().stdout;
     assert_eq!(check, "net.toml: fine (4 apps, 3 links)\n");
     sandbox.write("edge.toml", &EDGE.replace("app = \"counter\"", "app = \"conter\""));
     let said = sandbox.bellows(&["check", "net.toml", "--json"]);
@@ -122,9 +122,9 @@ fn errors_in_the_file_of_a_part_are_told_with_the_app_that_uses_it() {
 #[test]
 fn the_schema_of_a_part_is_another_one() {
     let sandbox = Sandbox::new();
-    let schema = sandbox.bellows(&["schema", "--part"]).fine().json();
+    let schema = sandbox.bellows(&["schema", "--part"]).success().json();
     let keys: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["links", "ports", "parameters", "objects", "apps"]);
-    let network = sandbox.bellows(&["schema"]).fine().json();
+    let network = sandbox.bellows(&["schema"]).success().json();
     assert!(network["$defs"]["network"]["properties"]["with"].is_object());
 }

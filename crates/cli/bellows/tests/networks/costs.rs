@@ -46,7 +46,7 @@ fn without_counter() -> String {
 fn costs(sandbox: &Sandbox) -> Value {
     let mut costs = Value::Null;
     eventually("samples of every app", || {
-        costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
+        costs = sandbox.bellows(&["show", "run", "--json"]).success().json();
         let known = |app: &str| rows(&costs, app).iter().any(|row| !row["clocks_per_call"].is_null());
         ["source", "copy", "count", "wait", "end", "drain"].into_iter().all(known)
     });
@@ -89,33 +89,33 @@ fn every_app_has_its_costs() {
     assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9 && shares.is_sorted_by(|one, next| one >= next));
     assert_eq!((&costs["cleared"], &costs["state"]), (&json!(false), &json!("running")));
 
-    let table = sandbox.bellows(&["show", "run", "forked", "--sort", "name"]).fine().stdout;
+    let table = sandbox.bellows(&["show", "run", "forked", "--sort", "name"]).success().stdout;
     let names: Vec<&str> =
         table.lines().filter(|line| line.contains(" push ")).filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["copy", "count", "drain", "end", "wait"], "{table}");
     for part in ["CLOCKS/PKT", "PKTS/CALL", "SHARE", "breaths/s", "Calls and packets are exact"] {
         assert!(table.contains(part), "{part} is not in\n{table}");
     }
-    assert!(sandbox.bellows(&["show", "run", "--all"]).fine().stdout.contains("pull"), "even what is never called");
+    assert!(sandbox.bellows(&["show", "run", "--all"]).success().stdout.contains("pull"), "even what is never called");
     assert_eq!(sandbox.bellows(&["show", "links", "--all"]).code, Some(2));
 
     let mut latency = Value::Null;
     eventually("latencies", || {
-        latency = sandbox.bellows(&["show", "latency", "--json"]).fine().json();
+        latency = sandbox.bellows(&["show", "latency", "--json"]).success().json();
         latency["latency"]["samples"].as_u64() > Some(100) && latency["breath"]["samples"].as_u64() > Some(100)
     });
     let nanos = |name: &str| latency["latency"][name].as_u64().unwrap();
     assert!(nanos("p50_ns") <= nanos("p99_ns") && nanos("p99_ns") <= nanos("p99_9_ns"), "{latency:#}");
     assert!(nanos("p99_9_ns") <= nanos("maximum_ns"));
     assert!(nanos("maximum_ns") > 900_000, "half of the packets wait for a millisecond: {latency:#}");
-    let text = sandbox.bellows(&["show", "latency"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "latency"]).success().stdout;
     assert!(text.contains("P99.9") && text.contains('█'), "{text}");
 
-    let top = sandbox.bellows(&["top", "--once"]).fine().stdout;
+    let top = sandbox.bellows(&["top", "--once"]).success().stdout;
     assert!(top.contains("latency p50") && top.contains("breath p50") && top.contains("CLOCKS/PKT"), "{top}");
     assert!(top.lines().all(|line| line.chars().count() <= 100), "{top}");
     running.signal(Signal::INT);
-    let report = running.wait().fine().stdout;
+    let report = running.wait().success().stdout;
     assert!(report.contains("CLOCKS/PKT") && report.contains("latency p50"), "{report}");
 }
 
@@ -126,7 +126,7 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
     let running = sandbox.start(&[&network]);
     eventually("packets", || received(&running, "drain") > 10_000);
     let before = received(&running, "copy");
-    sandbox.bellows(&["clear"]).fine();
+    sandbox.bellows(&["clear"]).success();
     let cleared = received(&running, "copy");
     let costs_after = costs(&sandbox);
     let now = received(&running, "copy");
@@ -134,17 +134,17 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
     assert_eq!(costs_after["cleared"], json!(true));
     assert!(packets_after <= now - before, "{packets_after} since, of {before} to {now}");
     assert!(now >= cleared && cleared >= before, "the counters themselves go on");
-    let text = sandbox.bellows(&["show", "run"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "run"]).success().stdout;
     assert!(text.contains("since `bellows clear`"), "{text}");
     let file = running.folder().join("baseline");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 
     // An app that was removed and returned under its name counts from its return.
     sandbox.write("forked.toml", &without_counter());
-    sandbox.bellows(&["reload", "forked"]).fine();
-    assert!(rows(&sandbox.bellows(&["show", "run", "--json"]).fine().json(), "count").is_empty());
+    sandbox.bellows(&["reload", "forked"]).success();
+    assert!(rows(&sandbox.bellows(&["show", "run", "--json"]).success().json(), "count").is_empty());
     sandbox.write("forked.toml", FORKED);
-    sandbox.bellows(&["reload", "forked"]).fine();
+    sandbox.bellows(&["reload", "forked"]).success();
     eventually("packets of the new counter", || received(&running, "count") > cleared + 1_000);
     let before = received(&running, "count");
     let costs_after = costs(&sandbox);
@@ -152,10 +152,10 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
     assert!(packets(&costs_after, "copy", "push") > packets(&costs_after, "count", "push"), "this one has stayed");
 
     fs::write(&file, "{\"at_ns\": 1").unwrap();
-    let said = sandbox.bellows(&["show", "run", "--json"]).fine();
+    let said = sandbox.bellows(&["show", "run", "--json"]).success();
     assert!(said.stderr.contains("baseline") && said.stderr.contains("bellows clear"), "{said:?}");
     assert_eq!(said.json()["cleared"], json!(false));
-    sandbox.bellows(&["clear", "forked"]).fine();
+    sandbox.bellows(&["clear", "forked"]).success();
     assert_eq!(costs(&sandbox)["cleared"], json!(true));
 }
 
@@ -174,18 +174,18 @@ fn a_crashed_network_still_shows_its_costs_and_timeline() {
     assert_eq!(costs["state"], json!("crashed"));
     let seconds = costs["seconds"].as_f64().unwrap();
     assert!(seconds <= life, "its time is that of the reader: {seconds} of {life} seconds");
-    assert!(sandbox.bellows(&["show", "latency"]).fine().stdout.contains("since the run began"));
-    let text = sandbox.bellows(&["timeline"]).fine().stdout;
+    assert!(sandbox.bellows(&["show", "latency"]).success().stdout.contains("since the run began"));
+    let text = sandbox.bellows(&["timeline"]).success().stdout;
     assert!(text.starts_with("forked (crashed): ") && text.contains("the slowest breaths"), "{text}");
 
-    let said = sandbox.bellows(&["timeline", "--export", "trace.json"]).fine();
+    let said = sandbox.bellows(&["timeline", "--export", "trace.json"]).success();
     assert!(said.stderr.contains("ui.perfetto.dev"), "{said:?}");
     let trace: Value = serde_json::from_str(&fs::read_to_string(sandbox.path("trace.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     for app in ["source", "copy", "drain"] {
         assert!(events.iter().any(|event| event["name"] == json!(app) && event["ph"] == json!("X")), "{app}");
     }
-    assert_eq!(sandbox.bellows(&["timeline", "--export", "-"]).fine().json(), trace);
+    assert_eq!(sandbox.bellows(&["timeline", "--export", "-"]).success().json(), trace);
     assert_eq!(sandbox.bellows(&["timeline", "--export", "no/where.json"]).code, Some(2));
 
     let said = sandbox.bellows(&["clear"]);
@@ -201,10 +201,10 @@ fn the_timeline_shows_the_last_seconds() {
     let network = sandbox.write("forked.toml", FORKED);
     let _running = sandbox.start(&[&network]);
     costs(&sandbox);
-    sandbox.bellows(&["reload", "forked"]).fine();
+    sandbox.bellows(&["reload", "forked"]).success();
     eventually("breaths after the reload", || {
         let timeline =
-            sandbox.bellows(&["timeline", "--json", "--all", "--slowest", "3", "--last", "1h"]).fine().json();
+            sandbox.bellows(&["timeline", "--json", "--all", "--slowest", "3", "--last", "1h"]).success().json();
         let events = timeline["events"].as_array().unwrap();
         let last = events.iter().rposition(|event| event["what"] == json!("reload"));
         let calls = events.iter().skip(last.unwrap_or(events.len())).filter(|event| event["what"] == json!("call"));
@@ -215,13 +215,13 @@ fn the_timeline_shows_the_last_seconds() {
     });
     // A busy machine may answer so late that a reload is not recorded any more.
     eventually("a reload in the text", || {
-        sandbox.bellows(&["reload", "forked"]).fine();
-        let text = sandbox.bellows(&["timeline", "--last", "1h"]).fine().stdout;
+        sandbox.bellows(&["reload", "forked"]).success();
+        let text = sandbox.bellows(&["timeline", "--last", "1h"]).success().stdout;
         assert!(text.lines().count() < 50, "{text}");
         text.contains("reload")
     });
-    assert!(sandbox.bellows(&["timeline", "--all"]).fine().stdout.contains("    push copy  "));
-    let brief = sandbox.bellows(&["timeline", "--last", "1ms", "--json", "--all"]).fine().json();
+    assert!(sandbox.bellows(&["timeline", "--all"]).success().stdout.contains("    push copy  "));
+    let brief = sandbox.bellows(&["timeline", "--last", "1ms", "--json", "--all"]).success().json();
     let number = |value: &Value| value.as_u64().unwrap();
     let end = number(&brief["start_ns"]) + number(&brief["duration_ns"]);
     let events = brief["events"].as_array().unwrap();

@@ -47,7 +47,7 @@ fn pairs_are_shown_and_get_new_keys_under_traffic() {
     let path = sandbox.write("network.toml", &network());
     let running = sandbox.start(&[&path, "--json"]);
     let show = |words: &[&str]| {
-        let said = sandbox.bellows(&[&["esp", "show", "--json"], words].concat()).fine();
+        let said = sandbox.bellows(&[&["esp", "show", "--json"], words].concat()).success();
         assert_hidden(&said.stdout);
         said.json()
     };
@@ -61,15 +61,15 @@ fn pairs_are_shown_and_get_new_keys_under_traffic() {
         (&near["outbound"]["spi"], &near["outbound"]["hard"]["packets"]),
         (&json!(0x1001), &json!(1_000_000_000))
     );
-    let table = sandbox.bellows(&["esp"]).fine().stdout;
+    let table = sandbox.bellows(&["esp"]).success().stdout;
     assert!(table.contains("0x00001001") && table.contains("aes-128-gcm"), "{table}");
 
     let [key, short] = ["new.key", "short.key"].map(|name| sandbox.path(name).display().to_string());
     let rekey = |app: &str, way: &str, words: [&str; 3]| {
         sandbox.bellows(&[&["esp", "rekey", "site", "--app", app, way], &words[..]].concat())
     };
-    rekey("far", "--inbound", ["0x2001", "aes-256-gcm", &key]).fine();
-    rekey("near", "--outbound", ["0x2001", "aes-256-gcm", &key]).fine();
+    rekey("far", "--inbound", ["0x2001", "aes-256-gcm", &key]).success();
+    rekey("near", "--outbound", ["0x2001", "aes-256-gcm", &key]).success();
     within(PATIENCE, "packets with the new key", || {
         let inbound = received();
         inbound["spi"] == 0x2001 && inbound["packets"].as_u64() > Some(500)
@@ -104,20 +104,20 @@ fn pairs_are_shown_and_get_new_keys_under_traffic() {
     assert_eq!(field(&both, "app"), [json!("far"), json!("near")]);
     assert_eq!(far, both[..1]);
     assert_eq!((&far[0]["old_spi"], &far[0]["by"]), (&json!(0x1001), &json!("command")));
-    let text = sandbox.bellows(&["esp", "show", "site", "--app", "far"]).fine().stdout;
+    let text = sandbox.bellows(&["esp", "show", "site", "--app", "far"]).success().stdout;
     let told = text.lines().filter(|line| line.contains(" key-changed: far: ")).count();
     assert!(told == 1 && text.starts_with("APP ") && !text.contains("near: "), "{text}");
-    let events = sandbox.bellows(&["events", "--app", "near", "--json"]).fine().stdout;
+    let events = sandbox.bellows(&["events", "--app", "near", "--json"]).success().stdout;
     assert!(events.lines().count() > 0 && events.lines().all(|line| line.contains("\"app\":\"near\"")), "{events}");
-    assert!(sandbox.bellows(&["events", "--app", "nea"]).fine().stdout.is_empty());
+    assert!(sandbox.bellows(&["events", "--app", "nea"]).success().stdout.is_empty());
     let refused = sandbox.bellows(&["esp", "rekey", "site", "--inbound", "0x3001", "aes-128-gcm", &short]);
     assert!(refused.stderr.contains("several apps have a pair `site`"), "{}", refused.stderr);
     for words in [&["show", "config"][..], &["show", "config", "--json"], &["show", "status"], &["show", "--json"]] {
-        assert_hidden(&sandbox.bellows(words).fine().stdout);
+        assert_hidden(&sandbox.bellows(words).success().stdout);
     }
 
-    sandbox.bellows(&["stop"]).fine();
-    let report = running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    let report = running.wait().success();
     assert_hidden(&report.stdout);
     assert_hidden(&report.stderr);
     let report = report.json();
@@ -135,13 +135,13 @@ fn an_end_without_esn_is_named_as_the_likely_cause_of_failures() {
     }
     let path = sandbox.write("network.toml", &network().replacen("hard = {", "esn = false, hard = {", 1));
     let running = sandbox.start(&[&path, "--json"]);
-    let show = |words: &[&str]| sandbox.bellows(words).fine().stdout;
+    let show = |words: &[&str]| sandbox.bellows(words).success().stdout;
     within(PATIENCE, "failures", || show(&["esp"]).contains("none authentic"));
     let line = "site of far: ";
     let told = show(&["esp"]).lines().find(|told| told.starts_with(line)).unwrap().to_owned();
     assert!(told.contains("bad_icv") && told.contains("here `esn = true`"), "{told}");
     assert!(!show(&["esp"]).contains("site of near: "));
-    let pairs = sandbox.bellows(&["esp", "show", "--json"]).fine().json()["pairs"].clone();
+    let pairs = sandbox.bellows(&["esp", "show", "--json"]).success().json()["pairs"].clone();
     let far = pairs.as_array().unwrap().iter().find(|pair| pair["app"] == "far").unwrap();
     assert!(far["inbound"]["likely_cause"].as_str().unwrap().contains("esn"), "{pairs}");
     within(PATIENCE, "a degraded network", || show(&["show"]).contains("degraded: app-degraded of the app `far`"));
@@ -150,10 +150,10 @@ fn an_end_without_esn_is_named_as_the_likely_cause_of_failures() {
         let named = shown.lines().find(|line| line.contains("bad_icv") && line.contains("do not agree on `esn`"));
         assert!(named.is_some(), "{words:?}: {shown}");
     }
-    let errors = sandbox.bellows(&["show", "errors", "--json"]).fine().json();
+    let errors = sandbox.bellows(&["show", "errors", "--json"]).success().json();
     assert!(errors["errors"][0]["help"].as_str().unwrap().contains("`esn`"), "{errors}");
-    sandbox.bellows(&["stop"]).fine();
-    let report = running.wait().fine().json();
+    sandbox.bellows(&["stop"]).success();
+    let report = running.wait().success().json();
     assert!(report["warnings"][0].as_str().unwrap().contains("`esn`"), "{report:#}");
 }
 
@@ -196,7 +196,7 @@ fn a_run_goes_on_where_the_one_before_has_ended_however_that_was() {
         let [sealing, opening] = halves("count = 100", &capture);
         let opening = sandbox.write("opening.toml", &opening);
         let sealing = sandbox.write("sealing.toml", &sealing);
-        sandbox.bellows(&["run", &sealing]).fine();
+        sandbox.bellows(&["run", &sealing]).success();
         let wire = numbers(&sandbox, &capture);
         assert_eq!(wire.len(), 100);
         for (number, iv) in wire {
@@ -207,7 +207,7 @@ fn a_run_goes_on_where_the_one_before_has_ended_however_that_was() {
         // The other end opens each packet once: also in another run of it, from another file.
         for (expected, name) in [(100, "opening.toml"), (0, "opening.toml"), (0, "renamed.toml")] {
             let path = sandbox.write(name, &std::fs::read_to_string(&opening).unwrap());
-            let report = sandbox.bellows(&["run", &path, "--json"]).fine().json();
+            let report = sandbox.bellows(&["run", &path, "--json"]).success().json();
             let apps = report["apps"].as_array().unwrap();
             let esp = apps.iter().find(|app| app["name"] == "esp").unwrap();
             let refused =
@@ -219,7 +219,7 @@ fn a_run_goes_on_where_the_one_before_has_ended_however_that_was() {
         let endless = sandbox.write("sealing.toml", &endless);
         let running = sandbox.start(&[&endless]);
         let sent = || {
-            let shown = sandbox.bellows(&["esp", "show", "--json"]).fine().json();
+            let shown = sandbox.bellows(&["esp", "show", "--json"]).success().json();
             shown["pairs"][0]["outbound"]["sequence"].as_u64().unwrap() as u32
         };
         within(PATIENCE, "packets", || sent() > last + 50);
@@ -233,9 +233,9 @@ fn a_key_that_has_received_does_not_seal() {
     let sandbox = Sandbox::new();
     let [sealing, opening] = halves("count = 100", "wire.pcap");
     let path = sandbox.write("sealing.toml", &sealing);
-    sandbox.bellows(&["run", &path]).fine();
+    sandbox.bellows(&["run", &path]).success();
     let path = sandbox.write("end.toml", &opening);
-    sandbox.bellows(&["run", &path]).fine();
+    sandbox.bellows(&["run", &path]).success();
     // The same network with its keys the other way round, as if a restart made it another end.
     let path = sandbox.write("end.toml", &sealing);
     let refused = sandbox.bellows(&["run", &path]);
@@ -322,7 +322,7 @@ fn a_key_that_was_replaced_is_nowhere_in_memory() {
         return skip("a_key_that_was_replaced_is_nowhere_in_memory", format!("no access to /proc/PID/mem: {error}"));
     }
     let in_use = |spi: u32| {
-        let state = sandbox.bellows(&["esp", "show", "--json"]).fine().json();
+        let state = sandbox.bellows(&["esp", "show", "--json"]).success().json();
         state["pairs"].as_array().unwrap().iter().all(|pair| {
             let received = &pair["inbound"];
             let spis = [&received["spi"], &pair["outbound"]["spi"]].map(|spi| spi.as_u64().unwrap_or(0) as u32);
@@ -338,14 +338,14 @@ fn a_key_that_was_replaced_is_nowhere_in_memory() {
         let spi = 0x2001 + 0x1000 * round as u32;
         if round % 2 == 0 {
             sandbox.write("network.toml", &network_of_files(spi, algorithm));
-            sandbox.bellows(&["reload"]).fine();
+            sandbox.bellows(&["reload"]).success();
         } else {
             let files = ["there.key", "back.key"].map(|name| sandbox.path(name).display().to_string());
             let [there, back] = [spi, spi + 1].map(|spi| format!("{spi:#x}"));
             for (app, ways) in [("far", ["--inbound", "--outbound"]), ("near", ["--outbound", "--inbound"])] {
                 let words =
                     ["esp", "rekey", "site", "--app", app, ways[0], &there, algorithm, &files[0], ways[1], &back];
-                let said = sandbox.bellows(&[&words[..], &[algorithm, &files[1]]].concat()).fine().stdout;
+                let said = sandbox.bellows(&[&words[..], &[algorithm, &files[1]]].concat()).success().stdout;
                 let expected = ["site: receives with SPI 0x000", "site: sends with SPI 0x000", algorithm, "is gone"];
                 assert!(expected.iter().all(|words| said.contains(words)), "{said}");
             }
@@ -358,12 +358,12 @@ fn a_key_that_was_replaced_is_nowhere_in_memory() {
         }
     }
     // And all of it was told.
-    let events = sandbox.bellows(&["events", "--since", "1h"]).fine().stdout;
+    let events = sandbox.bellows(&["events", "--since", "1h"]).success().stdout;
     let count = |name: &str| events.lines().filter(|line| line.contains(&format!(" {name}: "))).count();
     assert_eq!([count("key-changed"), count("key-retired")], [16, 8], "{events}");
     assert!(events.contains("has a new key by reload") && events.contains("has a new key by command"), "{events}");
-    sandbox.bellows(&["stop"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    running.wait().success();
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn files_with_keys_that_others_can_read_are_refused_and_networks_with_keys_warne
     let running = sandbox.start(&[&path]);
     within(PATIENCE, "pairs", || {
         sandbox.bellows(&["esp", "show", "near"]).code == Some(0) || {
-            sandbox.bellows(&["esp"]).fine().stdout.contains("0x00001001")
+            sandbox.bellows(&["esp"]).success().stdout.contains("0x00001001")
         }
     });
     // A reload and a command refuse it as well, and the network runs on.
@@ -399,7 +399,7 @@ fn files_with_keys_that_others_can_read_are_refused_and_networks_with_keys_warne
     let said = sandbox.bellows(&rekey);
     assert!(said.code == Some(2) && said.stderr.contains("new.key") && said.stderr.contains("chmod 600"), "{said:?}");
     close("new.key", 0o600);
-    sandbox.bellows(&rekey).fine();
+    sandbox.bellows(&rekey).success();
     drop(running);
 
     // A key in the network's file.
@@ -431,12 +431,12 @@ fn files_with_keys_that_others_can_read_are_refused_and_networks_with_keys_warne
 
 /// The state of a direction of the pair of an app.
 fn direction(sandbox: &Sandbox, app: &str, way: &str) -> Value {
-    sandbox.bellows(&["esp", "show", "--app", app, "--json"]).fine().json()["pairs"][0][way].clone()
+    sandbox.bellows(&["esp", "show", "--app", app, "--json"]).success().json()["pairs"][0][way].clone()
 }
 
 /// What `show saved` says of keys, without the times.
 fn saved_keys(sandbox: &Sandbox) -> Vec<Value> {
-    let said = sandbox.bellows(&["show", "saved", "--json"]).fine();
+    let said = sandbox.bellows(&["show", "saved", "--json"]).success();
     let mut keys = said.json()["keys"].as_array().unwrap().clone();
     for key in &mut keys {
         assert!(key.as_object_mut().unwrap().remove("saved_unix_ns").unwrap().as_u64() > Some(1 << 60));
@@ -462,10 +462,10 @@ fn keys_that_a_command_has_saved_are_in_use_after_a_restart_and_go_on_with_their
     let running = start();
     let rekey = |app: &str, words: &[&str]| sandbox.bellows(&[&["esp", "rekey", "site", "--app", app], words].concat());
     let there = ["0x2001", "aes-256-gcm", &files[0]];
-    rekey("far", &[&["--inbound"], &there[..], &["--save"]].concat()).fine();
+    rekey("far", &[&["--inbound"], &there[..], &["--save"]].concat()).success();
     let both = [&["--outbound"], &there[..], &["--inbound", "0x2002", "aes-256-gcm", &files[1], "--save"]].concat();
-    rekey("near", &both).fine();
-    rekey("far", &["--outbound", "0x2002", "aes-256-gcm", &files[1], "--save"]).fine();
+    rekey("near", &both).success();
+    rekey("far", &["--outbound", "0x2002", "aes-256-gcm", &files[1], "--save"]).success();
     let key = |app: &str, direction: &str, spi: u32, problem: Value| {
         json!({
             "app": app, "pair": "site", "direction": direction, "spi": spi, "algorithm": "aes-256-gcm",
@@ -490,9 +490,9 @@ fn keys_that_a_command_has_saved_are_in_use_after_a_restart_and_go_on_with_their
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
     let hidden = |text: &str| assert!(!new.iter().any(|key| text.contains(&key[8..24])), "{text}");
     for words in [&["show", "saved"][..], &["show", "saved", "--json"], &["esp"], &["events"], &["show", "status"]] {
-        hidden(&sandbox.bellows(words).fine().stdout);
+        hidden(&sandbox.bellows(words).success().stdout);
     }
-    let shown = sandbox.bellows(&["show", "saved"]).fine().stdout;
+    let shown = sandbox.bellows(&["show", "saved"]).success().stdout;
     assert!(shown.contains("near  site  inbound    0x00002002  aes-256-gcm"), "{shown}");
     if memory::find(running.pid(), &[b"any".to_vec()]).is_ok() {
         assert_eq!(found(running.pid(), text_of, &new), []);
@@ -509,8 +509,8 @@ fn keys_that_a_command_has_saved_are_in_use_after_a_restart_and_go_on_with_their
         match round {
             0 => drop(running),
             _ => {
-                sandbox.bellows(&["stop"]).fine();
-                hidden(&running.wait().fine().stderr);
+                sandbox.bellows(&["stop"]).success();
+                hidden(&running.wait().success().stderr);
             }
         }
         let running = start();
@@ -520,14 +520,14 @@ fn keys_that_a_command_has_saved_are_in_use_after_a_restart_and_go_on_with_their
         let sequence = direction(&sandbox, "near", "outbound")["sequence"].as_u64().unwrap();
         assert!(sequence > last, "{sequence} after {last}");
         last = sequence;
-        let errors = sandbox.bellows(&["show", "errors", "--json"]).fine().json();
+        let errors = sandbox.bellows(&["show", "errors", "--json"]).success().json();
         assert!(!errors.to_string().contains("replayed"), "{errors}");
         assert_eq!(saved_keys(&sandbox), all(&Value::Null));
         if memory::find(running.pid(), &[b"any".to_vec()]).is_ok() {
             assert_eq!(found(running.pid(), text_of, &new), []);
         }
-        sandbox.bellows(&["stop"]).fine();
-        running.wait().fine();
+        sandbox.bellows(&["stop"]).success();
+        running.wait().success();
     }
 
     // Without the record of how far they were used, they are not used again; not by the run after that, either.
@@ -538,14 +538,14 @@ fn keys_that_a_command_has_saved_are_in_use_after_a_restart_and_go_on_with_their
         let problems: Vec<Value> = saved_keys(&sandbox).iter().map(|key| key["problem"].clone()).collect();
         let is_lost = |problem: &Value| problem.as_str().is_some_and(|why| why.contains("is not known any more"));
         assert!(problems.len() == 4 && problems.iter().all(is_lost), "{problems:?}");
-        let events = sandbox.bellows(&["events", "network", "--json"]).fine().stdout;
+        let events = sandbox.bellows(&["events", "network", "--json"]).success().stdout;
         hidden(&events);
         let told = "of `near` is left out: how far it was used is not known any more";
-        let way_out = "`bellows esp forget site --app near` removes it";
+        let remedy = "`bellows esp forget site --app near` removes it";
         let left_out = events.lines().filter(|line| line.contains("saved-left-out"));
-        assert!(left_out.clone().any(|line| line.contains(told) && line.contains(way_out)), "{events}");
-        sandbox.bellows(&["stop"]).fine();
-        running.wait().fine();
+        assert!(left_out.clone().any(|line| line.contains(told) && line.contains(remedy)), "{events}");
+        sandbox.bellows(&["stop"]).success();
+        running.wait().success();
     }
 }
 
@@ -560,8 +560,8 @@ fn saved_keys_that_do_not_fit_any_more_are_left_out_and_can_be_forgotten() {
     let path = sandbox.write("network.toml", &text);
     let restart = |running: Option<crate::support::Running>, text: &str| {
         if let Some(running) = running {
-            sandbox.bellows(&["stop"]).fine();
-            running.wait().fine();
+            sandbox.bellows(&["stop"]).success();
+            running.wait().success();
         }
         sandbox.write("network.toml", text);
         sandbox.start(&[&path])
@@ -572,7 +572,7 @@ fn saved_keys_that_do_not_fit_any_more_are_left_out_and_can_be_forgotten() {
     };
     let problem = || saved_keys(&sandbox)[0]["problem"].as_str().map(str::to_owned);
     let running = restart(None, &text);
-    save("far", "--inbound").fine();
+    save("far", "--inbound").success();
     // The key is in the network file now.
     let moved = text.replace(
         "spi = 4097, algorithm = \"aes-128-gcm\", key_file = \"there.key\"",
@@ -599,7 +599,7 @@ fn saved_keys_that_do_not_fit_any_more_are_left_out_and_can_be_forgotten() {
     assert_eq!((problem(), &direction(&sandbox, "far", "inbound")["spi"]), (None, &json!(0x2001)));
     let said = sandbox.bellows(&["esp", "forget", "office"]);
     assert!(said.code == Some(2) && said.stderr.contains("no key is saved of the pair `office`"), "{said:?}");
-    assert_eq!(sandbox.bellows(&["esp", "forget", "site"]).fine().stdout, "site: 1 saved key removed\n");
+    assert_eq!(sandbox.bellows(&["esp", "forget", "site"]).success().stdout, "site: 1 saved key removed\n");
     assert_eq!(saved_keys(&sandbox), [] as [Value; 0]);
     assert_eq!(direction(&sandbox, "far", "inbound")["spi"], 0x2001, "what is in use stays");
     let running = restart(Some(running), &text);
@@ -619,9 +619,9 @@ fn saved_keys_that_do_not_fit_any_more_are_left_out_and_can_be_forgotten() {
     }
     fs::write(&saved, "{\"key\": \"00112233445566778899\"}\n").unwrap();
     let running = restart(Some(running), &text);
-    let events = sandbox.bellows(&["events", "network"]).fine().stdout;
+    let events = sandbox.bellows(&["events", "network"]).success().stdout;
     assert!(events.contains("saved-keys/network:1: this is no saved key") && !events.contains("0011"), "{events}");
-    save("near", "--outbound").fine();
+    save("near", "--outbound").success();
     assert!(
         fs::read_to_string(&saved).unwrap().contains("00112233445566778899"),
         "it stays until somebody corrects it"

@@ -53,7 +53,7 @@ fn the_commands_at_the_top_of_the_networks_run() {
 fn networks_with_interfaces_are_correct() {
     let sandbox = checkout();
     for name in WITH_INTERFACES {
-        sandbox.bellows(&["check", &format!("examples/{name}")]).fine();
+        sandbox.bellows(&["check", &format!("examples/{name}")]).success();
     }
 }
 
@@ -68,7 +68,7 @@ fn every_network_is_in_the_list() {
 #[test]
 fn a_capture_of_the_internet_mix_has_its_sizes() {
     let sandbox = checkout();
-    let report = sandbox.bellows(&["run", "examples/imix-to-pcap.toml", "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", "examples/imix-to-pcap.toml", "--json"]).success().json();
     assert_eq!(link(&report, "capture.input")["packets"], json!(20_000));
     assert!(report["elapsed_seconds"].as_f64().unwrap() > 0.95, "{report:#}");
     let capture = fs::read(sandbox.path("examples/imix-out.pcap")).unwrap();
@@ -89,7 +89,7 @@ fn a_capture_of_the_internet_mix_has_its_sizes() {
 fn two_workers_write_what_one_writes() {
     let sandbox = checkout();
     let captures = [&[][..], &["--set", "apps.capture.worker=main"]].map(|set| {
-        let report = sandbox.bellows(&[&["run", "examples/workers.toml", "--json"], set].concat()).fine().json();
+        let report = sandbox.bellows(&[&["run", "examples/workers.toml", "--json"], set].concat()).success().json();
         assert_eq!(report["end"], json!("done"));
         assert_eq!(report["crossings"].as_array().unwrap().is_empty(), !set.is_empty(), "{report:#}");
         // Without the times of the packets.
@@ -108,21 +108,21 @@ fn two_workers_write_what_one_writes() {
 #[test]
 fn a_shaper_delays_packets_that_a_policer_drops() {
     let sandbox = checkout();
-    let report = sandbox.bellows(&["run", "examples/shaping.toml", "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", "examples/shaping.toml", "--json"]).success().json();
     let policed = app(&report, "police")["drops"]["over_rate"].as_u64().unwrap();
     assert!(policed > 50, "{report:#}");
     assert_eq!(link(&report, "end.input")["packets"], json!(PACKETS - policed));
     assert_eq!(app(&report, "shape")["drops"]["queue_full"], json!(0));
     assert_eq!(link(&report, "out.input")["packets"], json!(PACKETS));
     let short = ["run", "examples/shaping.toml", "--json", "--set", "apps.shape.queue=100"];
-    let report = sandbox.bellows(&short).fine().json();
+    let report = sandbox.bellows(&short).success().json();
     assert!(app(&report, "shape")["drops"]["queue_full"].as_u64().unwrap() > 0, "{report:#}");
 }
 
 #[test]
 fn a_firewall_lets_answers_in_and_nothing_else() {
     let sandbox = checkout();
-    let report = sandbox.bellows(&["run", "examples/firewall.toml", "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", "examples/firewall.toml", "--json"]).success().json();
     let counter = |name: &str, counter: &str| app(&report, name)["counters"][counter].as_u64().unwrap();
     assert!(counter("out", "states_entered") > 100, "{report:#}");
     assert_eq!(counter("back", "matched"), counter("back", "passed_by_state"));
@@ -136,15 +136,15 @@ fn a_firewall_lets_answers_in_and_nothing_else() {
 #[test]
 fn two_lines_are_one_part_with_other_parameters() {
     let sandbox = checkout();
-    let report = sandbox.bellows(&["run", "examples/lines.toml", "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", "examples/lines.toml", "--json"]).success().json();
     let over = |line: &str| app(&report, &format!("{line}/limit"))["drops"]["over_rate"].as_u64().unwrap_or(0);
     assert!(over("alice") > 50 && over("bob") == 0, "only bob's line has a queue: {report:#}");
     assert_eq!(link(&report, "sink.input")["packets"], json!(PACKETS - over("alice")));
     let bounded = ["run", "examples/lines.toml", "--json", "--set", "apps.bob.parts.limit.queue=2"];
-    let report = sandbox.bellows(&[&bounded[..], &["--set", "apps.bob.with.rate=1Mb/s"]].concat()).fine().json();
+    let report = sandbox.bellows(&[&bounded[..], &["--set", "apps.bob.with.rate=1Mb/s"]].concat()).success().json();
     assert!(app(&report, "bob/limit")["drops"]["queue_full"].as_u64() > Some(10), "{report:#}");
-    let collapsed = sandbox.bellows(&["graph", "examples/lines.toml", "--collapse"]).fine().stdout;
+    let collapsed = sandbox.bellows(&["graph", "examples/lines.toml", "--collapse"]).success().stdout;
     assert!(collapsed.contains("4 parts") && !collapsed.contains("alice/limit"), "{collapsed}");
-    let dot = sandbox.bellows(&["graph", "examples/lines.toml", "--format", "dot"]).fine().stdout;
+    let dot = sandbox.bellows(&["graph", "examples/lines.toml", "--format", "dot"]).success().stdout;
     assert!(dot.contains("subgraph cluster_0 {\n    label=<alice>"), "{dot}");
 }

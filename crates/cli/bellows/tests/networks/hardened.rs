@@ -30,17 +30,17 @@ fn a_rejected_native_schedule_falls_back_and_is_reported() {
     let Some(said) = run(&[]) else {
         return skip(test, "no namespace in which vm.memfd_noexec can be set (Linux 6.3, unshare)");
     };
-    let said = said.fine();
+    let said = said.success();
     for part in [
         "schedule flat",
         "warning: the schedule was flat, not native as requested: the kernel allows no executable memory",
     ] {
         assert!(said.stdout.contains(part), "{part} is not in\n{}", said.stdout);
     }
-    let report = run(&["--schedule", "native", "--json"]).unwrap().fine().json();
+    let report = run(&["--schedule", "native", "--json"]).unwrap().success().json();
     assert_eq!(report["schedule"], "flat");
     assert!(report["fallback_reason"].as_str().unwrap().contains("executable memory"), "{report:#}");
     assert_eq!(report["links"][0]["packets"], 1_000);
-    let flat = run(&["--schedule", "flat"]).unwrap().fine();
+    let flat = run(&["--schedule", "flat"]).unwrap().success();
     assert!(!flat.stdout.contains("warning"), "nothing was refused to\n{}", flat.stdout);
 }

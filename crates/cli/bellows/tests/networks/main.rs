@@ -3,14 +3,14 @@
 mod changes;
 mod compounds;
 mod costs;
+mod decoders;
+mod discovery;
 mod esp;
 mod examples;
 mod hardened;
-mod judges;
 mod metrics;
 mod observe;
-mod place;
-mod places;
+mod placement;
 mod postmortem;
 mod routes;
 mod run;

@@ -29,24 +29,24 @@ fn a_running_network_can_be_seen() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
-    let engines = sandbox.bellows(&["ps", "--json"]).fine().json();
+    let engines = sandbox.bellows(&["ps", "--json"]).success().json();
     assert_eq!(engines.as_array().unwrap().len(), 1);
     assert_eq!((&engines[0]["name"], &engines[0]["state"]), (&json!("endless"), &json!("running")));
     assert_eq!(engines[0]["pid"], json!(running.pid()));
     assert!(engines[0]["packets_per_second"].as_f64().unwrap() > 0.0, "{engines:#}");
-    let list = sandbox.bellows(&["ps"]).fine().stdout;
+    let list = sandbox.bellows(&["ps"]).success().stdout;
     assert!(list.contains("running") && list.contains("kpps"), "{list}");
 
     for words in [&["show"][..], &["show", "endless"], &["show", "links"], &["show", "links", "endless"]] {
-        let said = sandbox.bellows(words).fine();
+        let said = sandbox.bellows(words).success();
         assert!(said.stdout.contains("source.output -> end.input"), "{words:?}: {said:?}");
     }
-    assert!(sandbox.bellows(&["show", "apps"]).fine().stdout.contains("sink"));
-    assert!(sandbox.bellows(&["show", "errors"]).fine().stdout.contains("nothing was dropped"));
-    assert!(sandbox.bellows(&["show", "config"]).fine().stdout.contains("rate = \"100kpps\""));
+    assert!(sandbox.bellows(&["show", "apps"]).success().stdout.contains("sink"));
+    assert!(sandbox.bellows(&["show", "errors"]).success().stdout.contains("nothing was dropped"));
+    assert!(sandbox.bellows(&["show", "config"]).success().stdout.contains("rate = \"100kpps\""));
     assert!(running.counters()["config"].as_str().unwrap().contains("[apps.source]"));
 
-    let top = sandbox.bellows(&["top", "endless", "--once", "--interval", "300ms"]).fine();
+    let top = sandbox.bellows(&["top", "endless", "--once", "--interval", "300ms"]).success();
     assert!(
         top.stdout.contains("kpps")
             && top.stdout.contains("buffers in use")
@@ -61,9 +61,9 @@ fn a_running_network_can_be_seen() {
     assert!(sandbox.bellows(&["stop", "nobody"]).stderr.contains("run/bellows"), "the folder is named");
     assert!(sandbox.bellows(&["show", "endles"]).stderr.contains("did you mean `endless`?"));
 
-    sandbox.bellows(&["stop"]).fine();
-    assert!(running.wait().fine().stdout.contains("stopped on request"));
-    assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
+    sandbox.bellows(&["stop"]).success();
+    assert!(running.wait().success().stdout.contains("stopped on request"));
+    assert_eq!(sandbox.bellows(&["ps", "--json"]).success().json(), json!([]));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -72,7 +72,7 @@ fn a_breath_is_listed_with_its_code_and_named_for_perf() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network, "--perf-map"]);
-    let listing = sandbox.bellows(&["show", "breath", "endless"]).fine().stdout;
+    let listing = sandbox.bellows(&["show", "breath", "endless"]).success().stdout;
     for part in [
         "schedule native",
         "pull source  when its slot says so",
@@ -85,7 +85,7 @@ fn a_breath_is_listed_with_its_code_and_named_for_perf() {
     }
     let map_file = format!("/tmp/perf-{}.map", running.pid());
     let map = || fs::read_to_string(&map_file).unwrap();
-    let json = sandbox.bellows(&["show", "breath", "--json"]).fine().json();
+    let json = sandbox.bellows(&["show", "breath", "--json"]).success().json();
     let first = json["code"][0]["address"].as_u64().unwrap();
     assert!(map().starts_with(&format!("{first:x} ")), "the map is of other code than {first:x}:\n{}", map());
     assert!(map().contains(" breath: push end [source.output -> end.input]"), "{}", map());
@@ -94,15 +94,15 @@ fn a_breath_is_listed_with_its_code_and_named_for_perf() {
     assert!(code.contains(" r-xp ") && code.split_whitespace().count() == 5, "perf asks no map for a file: {code}");
 
     sandbox.write("endless.toml", LONGER);
-    sandbox.bellows(&["reload", "endless"]).fine();
-    assert!(sandbox.bellows(&["show", "breath"]).fine().stdout.contains("push count"));
+    sandbox.bellows(&["reload", "endless"]).success();
+    assert!(sandbox.bellows(&["show", "breath"]).success().stdout.contains("push count"));
     assert!(map().contains("push count"), "the map follows the reload:\n{}", map());
-    sandbox.bellows(&["stop"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    running.wait().success();
     fs::remove_file(map_file).unwrap();
 
     let nested = sandbox.start(&[&network, "--schedule", "nested"]);
-    let listing = sandbox.bellows(&["show", "breath"]).fine().stdout;
+    let listing = sandbox.bellows(&["show", "breath"]).success().stdout;
     assert!(listing.starts_with("schedule nested") && !listing.contains("machine code"), "{listing}");
     drop(nested);
 }
@@ -113,7 +113,7 @@ fn an_idle_network_is_seen_asleep() {
     let network = sandbox.write("idle.toml", IDLE);
     let _running = sandbox.start(&[&network]);
     thread::sleep(Duration::from_millis(1200));
-    let top = sandbox.bellows(&["top", "--once", "--interval", "200ms"]).fine();
+    let top = sandbox.bellows(&["top", "--once", "--interval", "200ms"]).success();
     assert!(top.stdout.contains("asleep 100.0 %"), "{top:?}");
 }
 
@@ -142,17 +142,17 @@ fn the_remains_of_a_killed_network_can_be_read_and_removed() {
     running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);
 
-    let engines = sandbox.bellows(&["ps", "--json"]).fine().json();
+    let engines = sandbox.bellows(&["ps", "--json"]).success().json();
     assert_eq!((&engines[0]["state"], &engines[0]["pid"]), (&json!("crashed"), &json!(pid)));
-    let counters = sandbox.bellows(&["show", "--json"]).fine().json();
+    let counters = sandbox.bellows(&["show", "--json"]).success().json();
     assert_eq!(counters["state"], json!("crashed"));
     assert!(counters["links"][0]["packets"].as_u64() > Some(100));
-    let said = sandbox.bellows(&["show", "apps"]).fine();
+    let said = sandbox.bellows(&["show", "apps"]).success();
     assert!(said.stderr.contains("has crashed"), "{said:?}");
-    let top = sandbox.bellows(&["top", "--once"]).fine().stdout;
+    let top = sandbox.bellows(&["top", "--once"]).success().stdout;
     assert!(top.contains("crashed, so its rates are not known") && top.contains('–'), "{top}");
     assert!(!top.contains("pps") && !top.contains("asleep"), "{top}");
-    let drawn = sandbox.bellows(&["graph", "--name", "endless"]).fine();
+    let drawn = sandbox.bellows(&["graph", "--name", "endless"]).success();
     assert!(drawn.stdout.contains("endless (crashed)") && !drawn.stdout.contains("pps"), "{drawn:?}");
     assert!(drawn.stderr.contains("its rates are not known"), "{drawn:?}");
     let said = sandbox.bellows(&["stop"]);
@@ -164,8 +164,8 @@ fn the_remains_of_a_killed_network_can_be_read_and_removed() {
     assert_eq!(again.name, "endless");
     again.signal(Signal::KILL);
     again.wait();
-    assert!(sandbox.bellows(&["ps", "--clean"]).fine().stderr.contains("removed"));
-    assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
+    assert!(sandbox.bellows(&["ps", "--clean"]).success().stderr.contains("removed"));
+    assert_eq!(sandbox.bellows(&["ps", "--json"]).success().json(), json!([]));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_run_that_ends_before_it_answers_is_stopped() {
     });
     let said = sandbox.bellows(&["stop"]);
     assert!(said.code == Some(1) && said.stderr.contains("does not answer"), "it hung up and runs on: {said:?}");
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     engine.join().unwrap();
 }
 
@@ -213,7 +213,7 @@ fn a_reload_keeps_unchanged_apps_and_rejects_errors() {
     eventually("some packets", || running.counters()["links"][0]["packets"].as_u64() > Some(100));
 
     sandbox.write("network.toml", LONGER);
-    let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();
+    let report = sandbox.bellows(&["reload", "network", "--json"]).success().json();
     assert_eq!((&report["kept"], &report["added"]), (&json!(["source", "end"]), &json!(["count"])));
     assert_eq!((&report["removed"], &report["replaced"]), (&json!([]), &json!([])));
     assert_eq!(report["links_removed"], json!(["source.output -> end.input"]));
@@ -230,10 +230,10 @@ fn a_reload_keeps_unchanged_apps_and_rejects_errors() {
 
     // Another file in its place, by a path relative to the caller.
     sandbox.write("other.toml", ENDLESS);
-    let said = sandbox.bellows(&["reload", "network", "other.toml"]).fine();
+    let said = sandbox.bellows(&["reload", "network", "other.toml"]).success();
     assert!(said.stdout.contains("kept: source, end") && said.stdout.contains("removed: count"), "{said:?}");
     running.signal(Signal::INT);
-    let said = running.wait().fine();
+    let said = running.wait().success();
     assert!(said.stdout.contains("2 reloads"), "{said:?}");
 }
 
@@ -277,8 +277,8 @@ fn the_control_socket_is_private_and_survives_anything() {
     stream.read_to_string(&mut reply).unwrap();
     let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
     assert_eq!((&reply["reply"], &reply["pid"]), (&json!("status"), &json!(running.pid())));
-    sandbox.bellows(&["stop", "endless"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop", "endless"]).success();
+    running.wait().success();
 }
 
 #[test]
@@ -286,12 +286,12 @@ fn a_running_network_is_drawn_with_its_rates() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let _running = sandbox.start(&[&network]);
-    let dot = sandbox.bellows(&["graph", "--name", "endless", "--format", "dot"]).fine().stdout;
+    let dot = sandbox.bellows(&["graph", "--name", "endless", "--format", "dot"]).success().stdout;
     assert!(dot.contains("digraph") && dot.contains("kpps"), "{dot}");
-    sandbox.bellows(&["graph", &network, "--name", "endless", "-o", "picture.svg"]).fine();
+    sandbox.bellows(&["graph", &network, "--name", "endless", "-o", "picture.svg"]).success();
     let svg = fs::read_to_string(sandbox.path("picture.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("kpps"), "{svg}");
-    let text = sandbox.bellows(&["graph", &network]).fine().stdout;
+    let text = sandbox.bellows(&["graph", &network]).success().stdout;
     assert!(text.contains("source") && !text.contains("pps"), "{text}");
     assert_eq!(sandbox.bellows(&["graph"]).code, Some(2));
     let said = sandbox.bellows(&["graph", &network, "-o", "nowhere/picture.svg"]);

@@ -71,7 +71,7 @@ impl<'s> Router<'s> {
 
     /// The lines of `route show`.
     fn show(&self, words: &str) -> Vec<String> {
-        self.route(&format!("show {words}")).fine().stdout.lines().map(str::to_owned).collect()
+        self.route(&format!("show {words}")).success().stdout.lines().map(str::to_owned).collect()
     }
 
     fn count(&self, app: &str, key: &str) -> u64 {
@@ -88,8 +88,8 @@ impl<'s> Router<'s> {
     }
 
     fn stop(self) -> Value {
-        self.sandbox.bellows(&["stop"]).fine();
-        let report = self.running.wait().fine().json();
+        self.sandbox.bellows(&["stop"]).success();
+        let report = self.running.wait().success().json();
         assert_books(&report);
         report
     }
@@ -100,10 +100,10 @@ fn routes_are_added_shown_looked_up_and_removed() {
     let sandbox = Sandbox::new();
     let router = Router::start(&sandbox, &network(ROUTES, ""));
     router.flows();
-    router.route("add 10.0.0.0/8 via 198.51.100.2 metric 5").fine();
-    router.route("append 10.0.0.0/8 via 198.51.100.3 metric 5").fine();
-    router.route("add 2001:db8:7::/48 via 2001:db8::9").fine();
-    router.route("replace 198.18.0.0/15 dev left").fine();
+    router.route("add 10.0.0.0/8 via 198.51.100.2 metric 5").success();
+    router.route("append 10.0.0.0/8 via 198.51.100.3 metric 5").success();
+    router.route("add 2001:db8:7::/48 via 2001:db8::9").success();
+    router.route("replace 198.18.0.0/15 dev left").success();
     let all = [
         "10.0.0.0/8 nexthop via 198.51.100.2 dev right weight 1 nexthop via 198.51.100.3 dev right weight 1 metric 5 \
          proto control",
@@ -120,32 +120,32 @@ fn routes_are_added_shown_looked_up_and_removed() {
     assert_eq!(router.show("dev left"), all[1..2]);
     assert_eq!(router.show("-6"), all[3..]);
     assert_eq!(router.show("--limit 1 --after 10.0.0.0/8"), all[1..2]);
-    assert_eq!(router.route("show --count").fine().stdout, "4 routes\n");
+    assert_eq!(router.route("show --count").success().stdout, "4 routes\n");
     assert!(router.show("proto connected").contains(&"local 192.0.2.1/32 proto connected".to_owned()));
-    let routes = router.route("show -j").fine().json();
+    let routes = router.route("show -j").success().json();
     assert_eq!(routes["routes"].as_array().map(Vec::len), Some(4));
     assert_eq!(routes["routes"][2]["gateway"], "198.51.100.2");
     assert_eq!(routes["routes"][0]["nexthops"][1]["dev"], "right");
     assert_eq!((&routes["vrf"], &routes["next"]), (&json!("router/vrf"), &Value::Null));
 
-    let found = router.route("lookup 203.0.113.1 from 192.0.2.7 --json").fine().json();
+    let found = router.route("lookup 203.0.113.1 from 192.0.2.7 --json").success().json();
     assert_eq!((&found["route"]["dst"], &found["ways"][0]["state"]), (&json!("203.0.113.0/24"), &json!("permanent")));
     assert_eq!(found["from"]["route"]["dst"], "192.0.2.0/24");
-    let text = router.route("get 203.0.113.1").fine().stdout;
+    let text = router.route("get 203.0.113.1").success().stdout;
     assert!(text.contains("neighbour 198.51.100.2 dev right lladdr 04:00:00:00:00:02 permanent"), "{text}");
     assert!(text.contains("compiled to cell"), "{text}");
-    assert_eq!(router.route("lookup 9.9.9.9").fine().stdout, "9.9.9.9: no route\n");
+    assert_eq!(router.route("lookup 9.9.9.9").success().stdout, "9.9.9.9: no route\n");
 
-    router.route("del 10.0.0.0/8").fine();
-    let flushed = router.route("flush root 198.0.0.0/7 -j").fine().json();
+    router.route("del 10.0.0.0/8").success();
+    let flushed = router.route("flush root 198.0.0.0/7 -j").success().json();
     assert_eq!(flushed["deleted"], 1);
     assert_eq!(router.show(""), all[2..]);
     // Without its route, traffic is dropped by name, and the way back is the router's.
-    router.route("del 203.0.113.0/24 via 198.51.100.2").fine();
+    router.route("del 203.0.113.0/24 via 198.51.100.2").success();
     within(PATIENCE, "packets without a route", || router.count("router/ip4-icmp-error", "in_packets") > 100);
-    router.route("add 203.0.113.0/24 via 198.51.100.3").fine();
+    router.route("add 203.0.113.0/24 via 198.51.100.3").success();
     router.flows();
-    router.route("flush all").fine();
+    router.route("flush all").success();
     assert_eq!(router.show(""), [""; 0]);
     router.stop();
 }
@@ -161,17 +161,17 @@ fn a_next_hop_is_on_a_link_or_said_to_be() {
     let routes =
         r#"["203.0.113.0/24 via 10.1.1.1 dev right onlink", "10.0.0.0/8 via 10.2.2.2", "10.2.2.2/32 dev right"]"#;
     let router = Router::start(&sandbox, &network(routes, ""));
-    router.route("add 2001:db8:7::/48 via 2001:db8:9::9 dev right onlink").fine();
+    router.route("add 2001:db8:7::/48 via 2001:db8:9::9 dev right onlink").success();
     let shown = router.show("");
     assert_eq!(shown[0], "10.0.0.0/8 via 10.2.2.2 dev right onlink proto static");
     assert_eq!(shown[3], "2001:db8:7::/48 via 2001:db8:9::9 dev right onlink proto control");
-    let routes = router.route("show -j").fine().json()["routes"].take();
+    let routes = router.route("show -j").success().json()["routes"].take();
     assert_eq!((&routes[2]["flags"], &routes[1]["flags"]), (&json!(["onlink"]), &Value::Null));
-    let found = router.route("get 203.0.113.1").fine().stdout;
+    let found = router.route("get 203.0.113.1").success().stdout;
     assert!(found.contains("203.0.113.0/24 via 10.1.1.1 dev right onlink"), "{found}");
     // What is shown is read again.
     sandbox.write("shown.txt", &shown.join("\n"));
-    router.route("replace-all -f shown.txt").fine();
+    router.route("replace-all -f shown.txt").success();
     assert_eq!(router.show("").len(), 4);
     router.stop();
 }
@@ -269,13 +269,13 @@ fn a_network_may_be_named_behind_the_action() {
     let sandbox = Sandbox::new();
     let router = Router::start(&sandbox, &network(ROUTES, ""));
     let name = router.running.name.clone();
-    router.route(&format!("add {name} 10.0.0.0/8 via 198.51.100.2")).fine();
+    router.route(&format!("add {name} 10.0.0.0/8 via 198.51.100.2")).success();
     assert_eq!(router.show(&format!("{name} exact 10.0.0.0/8")).len(), 1);
     assert_eq!(router.show(&name), router.show(""));
-    router.route(&format!("lookup {name} 10.1.1.1")).fine();
-    router.route(&format!("del {name} 10.0.0.0/8")).fine();
+    router.route(&format!("lookup {name} 10.1.1.1")).success();
+    router.route(&format!("del {name} 10.0.0.0/8")).success();
     assert_eq!(router.show("exact 10.0.0.0/8"), Vec::<String>::new());
-    let shown = router.neighbour(&format!("show {name} dev right")).fine().stdout;
+    let shown = router.neighbour(&format!("show {name} dev right")).success().stdout;
     assert!(shown.contains("198.51.100.3"), "{shown}");
     let said = router.route("show nobody");
     assert_eq!((said.code, said.stderr.contains("`nobody`")), (Some(2), true), "{said:#?}");
@@ -296,15 +296,15 @@ fn a_file_is_carried_out_in_batches_that_are_whole_or_not_at_all() {
         writeln!(text, "{}{}", if number % 3 == 0 { "add " } else { "" }, route(number)).unwrap();
     }
     sandbox.write("routes.txt", &text);
-    let added = router.route("-f routes.txt -j").fine().json();
+    let added = router.route("-f routes.txt -j").success().json();
     assert_eq!((&added["added"], &added["failed"], &added["vrf"]), (&json!(10_000), &json!(0), &json!("router/vrf")));
     let shown = router.show("");
     assert_eq!(shown.len(), before.len() + 10_000);
 
     // What is shown can be read again, also what follows from interfaces: that is left out.
-    router.route("flush all").fine();
+    router.route("flush all").success();
     sandbox.write("shown.txt", &format!("{}\n192.0.2.0/24 dev left proto connected\n", shown.join("\n")));
-    let read = router.route("add -f shown.txt").fine();
+    let read = router.route("add -f shown.txt").success();
     assert!(read.stdout.starts_with("10,002 routes added, 1 left out in "), "{read:#?}");
     let same = |line: &String| line.replace("proto static", "proto control");
     assert_eq!(router.show(""), shown.iter().map(same).collect::<Vec<_>>());
@@ -318,17 +318,17 @@ fn a_file_is_carried_out_in_batches_that_are_whole_or_not_at_all() {
     {
         assert!(said.stderr.contains(part), "{said:#?}");
     }
-    assert_eq!(router.route("show --count").fine().stdout, "18,194 routes\n");
+    assert_eq!(router.route("show --count").success().stdout, "18,194 routes\n");
     let forced = router.route("replace -f wrong.txt --force -j");
     assert_eq!(forced.code, Some(2));
     let counts = forced.json();
     // Those that say `add` are there already, as far as they were in the first two batches.
     let again = (0..8_192).filter(|number| number % 3 == 0).count();
     assert_eq!(counts["failed"], again + 1, "{counts}");
-    assert_eq!(router.route("show --count").fine().stdout, "20,002 routes\n");
+    assert_eq!(router.route("show --count").success().stdout, "20,002 routes\n");
     let deletions: String = (0..10_000).map(|number| format!("del {} metric 7\n", route(number))).collect();
     sandbox.write("del.txt", &deletions);
-    let deleted = router.route("-f del.txt -j").fine().json();
+    let deleted = router.route("-f del.txt -j").success().json();
     assert_eq!(deleted["deleted"], 10_000);
     sandbox.write("bytes.txt", "10.200.0.0/16 dev left\n\u{0}\n");
     assert!(router.route("add -f bytes.txt").stderr.contains("bytes.txt:2: "));
@@ -387,10 +387,10 @@ fn compressed_files_are_read_and_long_lists_are_whole() {
     };
     let routes: Vec<String> = (0..17_000).map(route).collect();
     std::fs::write(sandbox.path("routes.gz"), gzip(routes.join("\n").as_bytes())).unwrap();
-    router.route("add -f routes.gz").fine();
+    router.route("add -f routes.gz").success();
     let listed: Vec<String> = routes.iter().map(|route| format!("{route} proto control")).collect();
     assert_eq!(router.show("proto control"), listed);
-    let json = router.route("show proto control --json").fine().json();
+    let json = router.route("show proto control --json").success().json();
     let shown: Vec<&str> = json["routes"].as_array().unwrap().iter().filter_map(|it| it["route"].as_str()).collect();
     assert_eq!(shown, routes);
     assert_eq!(
@@ -420,16 +420,16 @@ fn all_routes_are_replaced_under_traffic_and_no_packet_is_lost() {
     sandbox.write("three.txt", &table(size(), 3));
     router.flows();
     for (file, before) in [("two.txt", 2), ("three.txt", size() + 1), ("two.txt", size() + 1)] {
-        let swapped = router.route(&format!("replace-all -f {file} -j")).fine().json();
+        let swapped = router.route(&format!("replace-all -f {file} -j")).success().json();
         let expected = (json!(before), json!(size() + 1), json!(0));
         assert_eq!((swapped["before"].clone(), swapped["after"].clone(), swapped["repeated"].clone()), expected);
         router.flows();
     }
-    let fib = sandbox.bellows(&["show", "fib", "--json"]).fine().json()["vrfs"][0].clone();
+    let fib = sandbox.bellows(&["show", "fib", "--json"]).success().json()["vrfs"][0].clone();
     assert_eq!(fib["ipv4"]["lengths"]["29"], size());
     assert_eq!(fib["ipv4"]["origins"]["control"], size() + 1);
     assert!(fib["ipv4"]["bytes"].as_u64().unwrap() > 0);
-    let text = sandbox.bellows(&["show", "fib"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "fib"]).success().stdout;
     assert!(text.contains("via 198.51.100.2 dev right"), "{text}");
 
     // An error in any line changes nothing, and neither does a client that goes away in the middle.
@@ -437,7 +437,10 @@ fn all_routes_are_replaced_under_traffic_and_no_packet_is_lost() {
     let said = router.route("replace-all -f wrong.txt");
     assert!(said.code == Some(2) && said.stderr.contains("wrong.txt:5002: "), "{said:#?}");
     assert!(said.stderr.contains("no route has been changed"), "{said:#?}");
-    assert_eq!(router.route("show proto control --count").fine().stdout, format!("{} routes\n", thousands(size() + 1)));
+    assert_eq!(
+        router.route("show proto control --count").success().stdout,
+        format!("{} routes\n", thousands(size() + 1))
+    );
     let report = router.stop();
     let lost: Vec<&Value> = report["apps"]
         .as_array()
@@ -459,19 +462,19 @@ fn thousands(number: usize) -> String {
 fn what_commands_did_outlives_reloads() {
     let sandbox = Sandbox::new();
     let router = Router::start(&sandbox, &network(ROUTES, ""));
-    router.route("add 10.0.0.0/8 via 198.51.100.3").fine();
-    router.route("del 198.18.0.0/15").fine();
-    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09").fine();
+    router.route("add 10.0.0.0/8 via 198.51.100.3").success();
+    router.route("del 198.18.0.0/15").success();
+    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09").success();
     let control = "10.0.0.0/8 via 198.51.100.3 dev right proto control";
     let kept = [control, "203.0.113.0/24 via 198.51.100.2 dev right proto static"];
     assert_eq!(router.show(""), kept);
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     assert_eq!(router.show(""), kept, "the network file is the same");
 
     // Other routes: the apps run on.
     let other = r#"["203.0.113.0/24 via 198.51.100.3", "198.18.0.0/15 via 198.51.100.3", "20.0.0.0/8 dev left"]"#;
     sandbox.write("network.toml", &network(other, ""));
-    let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+    let reload = sandbox.bellows(&["reload", "--json"]).success().json();
     assert_eq!(reload["replaced"], json!([]), "{reload}");
     let changed =
         [control, "20.0.0.0/8 dev left proto static", "203.0.113.0/24 via 198.51.100.3 dev right proto static"];
@@ -481,10 +484,10 @@ fn what_commands_did_outlives_reloads() {
     // A file of routes, and the same again with another content.
     sandbox.write("table.txt", &table(2_000, 2));
     sandbox.write("network.toml", &network("[]", "file = \"table.txt\""));
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     assert_eq!(router.show("proto static").len(), 2_001);
     sandbox.write("table.txt", &table(1_000, 3));
-    let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+    let reload = sandbox.bellows(&["reload", "--json"]).success().json();
     assert_eq!((&reload["replaced"], router.show("proto static").len()), (&json!([]), 1_001));
     sandbox.write("network.toml", &network("[\"1.0.0.0/8 via 9.9.9.9\"]", ""));
     assert_eq!(sandbox.bellows(&["reload"]).code, Some(2), "the running network goes on");
@@ -494,11 +497,11 @@ fn what_commands_did_outlives_reloads() {
     let wide =
         network(other, "").replace("addresses = [\"192.0.2.1/24\"]", "addresses = [\"192.0.2.1/24\", \"10.9.0.1/24\"]");
     sandbox.write("network.toml", &wide);
-    let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+    let reload = sandbox.bellows(&["reload", "--json"]).success().json();
     assert!(reload["replaced"].as_array().unwrap().len() > 5, "{reload}");
     let after = router.show("");
     assert!(after.contains(&control.to_owned()) && after.len() == 4, "{after:?}");
-    let neighbours = router.neighbour("show 198.51.100.9 -j").fine().json();
+    let neighbours = router.neighbour("show 198.51.100.9 -j").success().json();
     assert_eq!(neighbours["vrfs"][0]["neighbours"][0]["mac"], "04:00:00:00:00:09");
     router.flows();
     router.stop();
@@ -508,27 +511,30 @@ fn what_commands_did_outlives_reloads() {
 fn neighbours_are_entered_shown_and_removed() {
     let sandbox = Sandbox::new();
     let router = Router::start(&sandbox, &network(ROUTES, ""));
-    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09").fine();
+    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09").success();
     assert!(router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:0a").stderr.contains("replace it"));
-    router.neighbour("replace 198.51.100.9 lladdr 04:00:00:00:00:0a dev right").fine();
-    router.route("replace 203.0.113.0/24 via 198.51.100.9").fine();
+    router.neighbour("replace 198.51.100.9 lladdr 04:00:00:00:00:0a dev right").success();
+    router.route("replace 203.0.113.0/24 via 198.51.100.9").success();
     router.flows();
-    let text = router.neighbour("show dev right").fine().stdout;
+    let text = router.neighbour("show dev right").success().stdout;
     assert!(text.contains("198.51.100.9 dev right lladdr 04:00:00:00:00:0a PERMANENT proto control\n"), "{text}");
-    let table = sandbox.bellows(&["show", "neighbours"]).fine().stdout;
+    let table = sandbox.bellows(&["show", "neighbours"]).success().stdout;
     assert!(table.contains("198.51.100.9  04:00:00:00:00:0a  right      permanent"), "{table}");
     // What is shown can be read.
     sandbox.write("shown.txt", &format!("{text}198.51.100.77 dev right INCOMPLETE\n"));
-    assert_eq!(router.neighbour("replace -f shown.txt").fine().stdout, "0 neighbours added, 3 replaced, 1 left out\n");
+    assert_eq!(
+        router.neighbour("replace -f shown.txt").success().stdout,
+        "0 neighbours added, 3 replaced, 1 left out\n"
+    );
     // The neighbours of the network file are there again when those of commands in their place are gone.
     let of_file = "198.51.100.2 dev right lladdr 04:00:00:00:00:02 PERMANENT";
-    router.neighbour("replace 198.51.100.2 lladdr 04:00:00:00:00:22").fine();
-    assert!(router.neighbour("show").fine().stdout.contains("lladdr 04:00:00:00:00:22 PERMANENT proto control"));
-    router.neighbour("del 198.51.100.2").fine();
-    assert_eq!(router.neighbour("show 198.51.100.2").fine().stdout, format!("{of_file} proto static\n"));
-    router.neighbour("del 198.51.100.3").fine();
+    router.neighbour("replace 198.51.100.2 lladdr 04:00:00:00:00:22").success();
+    assert!(router.neighbour("show").success().stdout.contains("lladdr 04:00:00:00:00:22 PERMANENT proto control"));
+    router.neighbour("del 198.51.100.2").success();
+    assert_eq!(router.neighbour("show 198.51.100.2").success().stdout, format!("{of_file} proto static\n"));
+    router.neighbour("del 198.51.100.3").success();
     assert!(router.neighbour("del 198.51.100.2").stderr.contains("is in the network file"));
-    let shown = sandbox.bellows(&["show", "neighbours", "--json"]).fine().json();
+    let shown = sandbox.bellows(&["show", "neighbours", "--json"]).success().json();
     let of = |address: &str| {
         let all = shown["vrfs"][0]["neighbours"].as_array().unwrap();
         all.iter().find(|one| one["address"] == address).cloned().unwrap_or_else(|| panic!("{shown:#}"))
@@ -538,19 +544,19 @@ fn neighbours_are_entered_shown_and_removed() {
         (&json!("control"), &json!("static"))
     );
     sandbox.write("neighbours.txt", "198.51.100.10 lladdr 04:00:00:00:00:10 dev right PERMANENT\ndel 198.51.100.9\n");
-    let said = router.neighbour("-f neighbours.txt").fine();
+    let said = router.neighbour("-f neighbours.txt").success();
     assert_eq!(said.stdout, "1 neighbour added, 1 deleted\n");
     // It is asked now, and packets wait for it or are dropped by name.
     within(PATIENCE, "a question", || router.count("router/arp", "counters/requests_sent") > 2);
-    assert_eq!(router.neighbour("flush dev right -j").fine().json()["deleted"], 1);
-    router.route("replace 203.0.113.0/24 via 198.51.100.2").fine();
+    assert_eq!(router.neighbour("flush dev right -j").success().json()["deleted"], 1);
+    router.route("replace 203.0.113.0/24 via 198.51.100.2").success();
     router.flows();
-    let interfaces = sandbox.bellows(&["show", "interfaces", "--json"]).fine().json();
+    let interfaces = sandbox.bellows(&["show", "interfaces", "--json"]).success().json();
     let right =
         interfaces["routers"].as_array().unwrap().iter().find(|one| one["interface"] == "right").unwrap().clone();
     assert_eq!((&right["mtu"], &right["mac"]), (&json!(1500), &json!("02:00:00:00:00:02")));
     assert!(right["tx_packets"].as_u64() > Some(500), "{right}");
-    let text = sandbox.bellows(&["show", "interfaces"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "interfaces"]).success().stdout;
     assert!(text.contains("ROUTER INTERFACE") && text.contains("198.51.100.1/24"), "{text}");
     router.stop();
 }
@@ -577,7 +583,7 @@ fn errors_in_the_routes_of_a_router_are_where_they_are_written() {
 
 /// The commands of `show saved`.
 fn saved(sandbox: &Sandbox) -> Vec<String> {
-    let report = sandbox.bellows(&["show", "saved", "--json"]).fine().json();
+    let report = sandbox.bellows(&["show", "saved", "--json"]).success().json();
     let entries = report["entries"].as_array().unwrap();
     let line = |entry: &Value| {
         let word = |key: &str| entry[key].as_str().unwrap();
@@ -591,16 +597,16 @@ fn what_commands_save_is_there_again_after_a_crash() {
     let sandbox = Sandbox::new();
     let text = network(ROUTES, "");
     let router = Router::start(&sandbox, &text);
-    router.route("add 10.0.0.0/8 via 198.51.100.3 --save").fine();
-    router.route("add 10.1.0.0/16 via 198.51.100.3").fine();
-    router.route("append 10.0.0.0/8 via 198.51.100.2 --save").fine();
-    router.route("add 10.2.0.0/16 via 198.51.100.3 metric 7 --save").fine();
-    router.route("add 10.3.0.0/16 via 198.51.100.3 --save").fine();
-    router.route("del 10.3.0.0/16 --save").fine();
-    router.route("del 198.18.0.0/15 --save").fine();
+    router.route("add 10.0.0.0/8 via 198.51.100.3 --save").success();
+    router.route("add 10.1.0.0/16 via 198.51.100.3").success();
+    router.route("append 10.0.0.0/8 via 198.51.100.2 --save").success();
+    router.route("add 10.2.0.0/16 via 198.51.100.3 metric 7 --save").success();
+    router.route("add 10.3.0.0/16 via 198.51.100.3 --save").success();
+    router.route("del 10.3.0.0/16 --save").success();
+    router.route("del 198.18.0.0/15 --save").success();
     assert_eq!(router.route("del 198.18.0.0/15 --save").code, Some(2), "it stays deleted");
-    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09 --save").fine();
-    router.neighbour("add 198.51.100.8 lladdr 04:00:00:00:00:08").fine();
+    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09 --save").success();
+    router.neighbour("add 198.51.100.8 lladdr 04:00:00:00:00:08").success();
     let file = sandbox.path("state/saved/network");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
@@ -621,16 +627,16 @@ fn what_commands_save_is_there_again_after_a_crash() {
 
     let router = Router::start(&sandbox, &text);
     wanted(router.show(""));
-    let neighbours = router.neighbour("show").fine().stdout;
+    let neighbours = router.neighbour("show").success().stdout;
     assert!(neighbours.contains("198.51.100.9 dev right lladdr 04:00:00:00:00:09"), "{neighbours}");
     assert!(!neighbours.contains("198.51.100.8"), "{neighbours}");
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     wanted(router.show(""));
     // Nobody takes a change without the option for a saved one.
-    router.route("del 10.2.0.0/16").fine();
-    router.neighbour("del 198.51.100.9").fine();
+    router.route("del 10.2.0.0/16").success();
+    router.neighbour("del 198.51.100.9").success();
     assert_eq!(saved(&sandbox), entries);
-    router.neighbour("del 198.51.100.9 --save").fine();
+    router.neighbour("del 198.51.100.9 --save").success();
     assert!(!saved(&sandbox).contains(&neighbour));
     router.stop();
 
@@ -640,16 +646,16 @@ fn what_commands_save_is_there_again_after_a_crash() {
     fs::write(&file, &lines).unwrap();
     let moved = network("[]", "").replace("right", "east");
     let router = Router::start(&sandbox, &moved);
-    let events = sandbox.bellows(&["events", "network", "--json"]).fine().stdout;
+    let events = sandbox.bellows(&["events", "network", "--json"]).success().stdout;
     let left_out: Vec<&str> = events.lines().filter(|line| line.contains("saved-left-out")).collect();
     assert_eq!(left_out.len(), 4, "{events}");
     assert!(left_out[0].contains("saved/network:") && left_out[0].contains("`router door open`"), "{events}");
     assert!(left_out[1].contains("--save` removes it"), "{events}");
-    let shown = sandbox.bellows(&["show", "saved"]).fine().stdout;
+    let shown = sandbox.bellows(&["show", "saved"]).success().stdout;
     assert!(shown.contains("left out: `replace 10.2.0.0/16"), "{shown}");
     assert_eq!(router.show(""), Vec::<String>::new());
-    router.route("del 10.2.0.0/16 --save").fine();
-    router.route("add 10.9.0.0/16 via 198.51.100.2 --save").fine();
+    router.route("del 10.2.0.0/16 --save").success();
+    router.route("add 10.9.0.0/16 via 198.51.100.2 --save").success();
     assert_eq!(saved(&sandbox).len(), 3);
     assert!(fs::read_to_string(&file).unwrap().ends_with("router door open\n"), "it stays until somebody corrects it");
     router.stop();

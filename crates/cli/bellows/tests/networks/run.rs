@@ -44,7 +44,7 @@ fn link<'a>(report: &'a Value, to: &str) -> &'a Value {
 fn the_quickstart_says_where_every_packet_went() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
-    let said = sandbox.bellows(&["run", "quickstart.toml"]).fine();
+    let said = sandbox.bellows(&["run", "quickstart.toml"]).success();
     for expected in ["capture.output -> protocols.input    2,972", "not_sampled", "icmpv6", "all done", "2,972"] {
         assert!(said.stdout.contains(expected), "{expected} is not in\n{}", said.stdout);
     }
@@ -59,7 +59,7 @@ fn tcpdump_reads_the_quickstarts_output() {
     }
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
-    sandbox.bellows(&["run", "quickstart.toml"]).fine();
+    sandbox.bellows(&["run", "quickstart.toml"]).success();
     let read = |file: &str| {
         let output = Command::new("tcpdump").args(["-ttnexxr", file]).current_dir(sandbox.path("")).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -75,7 +75,7 @@ fn tcpdump_reads_the_quickstarts_output() {
 fn the_json_report_has_everything_in_the_text() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
-    let report = sandbox.bellows(&["run", "quickstart.toml", "--json", "--name", "mine"]).fine().json();
+    let report = sandbox.bellows(&["run", "quickstart.toml", "--json", "--name", "mine"]).success().json();
     let part = |key: &str| report[key].clone();
     assert_eq!((part("name"), part("end"), part("stopped_by")), (json!("mine"), json!("done"), Value::Null));
     assert_eq!((part("panicked"), part("unfinished"), part("warnings")), (json!([]), json!([]), json!([])));
@@ -94,7 +94,7 @@ fn every_example_is_right_and_runs() {
     copy_examples(&sandbox);
     for file in example_files() {
         let name = file.file_name().unwrap().to_string_lossy();
-        let checked = sandbox.bellows(&["check", &name]).fine();
+        let checked = sandbox.bellows(&["check", &name]).success();
         assert!(checked.stdout.contains("fine"), "{checked:?}");
         if WITH_INTERFACES.contains(&&*name) {
             continue;
@@ -114,7 +114,7 @@ fn all_schedules_do_the_same() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
     let counts = |schedule: &str| {
-        let mut report = sandbox.bellows(&["run", "loop.toml", "--json", "--schedule", schedule]).fine().json();
+        let mut report = sandbox.bellows(&["run", "loop.toml", "--json", "--schedule", schedule]).success().json();
         if cfg!(target_arch = "x86_64") {
             assert_eq!(report["schedule"], json!(schedule));
         }
@@ -133,7 +133,8 @@ fn all_schedules_do_the_same() {
 fn a_network_that_forks_and_joins_loses_nothing() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
-    let report = sandbox.bellows(&["run", "replay.toml", "--json", "--set", "apps.capture.factor=200"]).fine().json();
+    let report =
+        sandbox.bellows(&["run", "replay.toml", "--json", "--set", "apps.capture.factor=200"]).success().json();
     assert_eq!(link(&report, "sink.input")["packets"], json!(PACKETS), "{report:#}");
 }
 
@@ -211,7 +212,7 @@ fn a_damaged_capture_fails_the_run_after_all_whole_packets() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
+fn a_folder_that_cannot_be_used_is_named_with_the_remedy() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     // Nobody can make a folder in /proc.
@@ -225,7 +226,7 @@ fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
 fn a_pool_that_runs_dry_is_a_counted_drop() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
-    let said = sandbox.bellows(&["run", "quickstart.toml", "--json", "--set", "engine.pool=100"]).fine();
+    let said = sandbox.bellows(&["run", "quickstart.toml", "--json", "--set", "engine.pool=100"]).success();
     let report = said.json();
     let copies = link(&report, "file.input")["packets"].as_u64().unwrap();
     let missed = report["apps"][2]["drops"]["no_buffer"].as_u64().unwrap();
@@ -240,7 +241,7 @@ fn long_packets_have_the_configured_number_of_buffers() {
                    [apps.end]\napp = \"sink\"\n[engine]\nlarge_packets = 40\n";
     let network = sandbox.write("jumbo.toml", network);
     let run = |set: &str, limit: &[&str]| {
-        let report = sandbox.bellows(&[&["run", &network, "--json", "--set", set], limit].concat()).fine().json();
+        let report = sandbox.bellows(&[&["run", &network, "--json", "--set", set], limit].concat()).success().json();
         let [buffers, sent] = [&report["memory"]["buffers"], &link(&report, "end.input")["packets"]];
         let waits = report["apps"][0]["counters"]["buffer_waits"].as_u64().unwrap();
         assert_eq!(report["apps"][0]["drops"]["no_buffer"], 0, "what was never made is not dropped: {report:#}");
@@ -260,12 +261,12 @@ fn a_run_ends_when_its_time_is_over() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let started = Instant::now();
-    let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).success().json();
     assert!(started.elapsed() >= Duration::from_millis(300));
     assert_eq!((&report["end"], &report["stopped_by"]), (&json!("stopped"), &json!("duration")));
     assert!(report["elapsed_seconds"].as_f64().unwrap() >= 0.3, "starting does not count: {report:#}");
     assert!(link(&report, "end.input")["packets"].as_u64().unwrap() > 1_000);
-    let text = sandbox.bellows(&["run", &network, "--duration", "100ms"]).fine().stdout;
+    let text = sandbox.bellows(&["run", &network, "--duration", "100ms"]).success().stdout;
     assert!(text.contains("kpps, ") && text.contains("Mb/s on average over the run\n"), "{text}");
 }
 
@@ -279,7 +280,7 @@ fn signals_end_a_run_as_a_normal_end_does() {
         let running = sandbox.start(&[&network, "--json"]);
         eventually("some packets", || running.counters()["links"][0]["packets"].as_u64() > Some(10));
         running.signal(signal);
-        let said = running.wait().fine();
+        let said = running.wait().success();
         let report = said.json();
         assert_eq!(report["stopped_by"], json!("signal"));
         // 24 bytes of file header; each record has 16 bytes before its 60.
@@ -317,7 +318,7 @@ fn idling_costs_next_to_nothing() {
 fn the_log_can_be_json_lines_or_silent() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
-    let run = |words: &[&str]| sandbox.bellows(&[&["run", &network, "--duration", "10ms"], words].concat()).fine();
+    let run = |words: &[&str]| sandbox.bellows(&[&["run", &network, "--duration", "10ms"], words].concat()).success();
     let said = run(&["--log-format", "json"]);
     for line in said.stderr.lines() {
         let entry: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -335,11 +336,11 @@ fn packets_left_in_apps_and_links_are_reported() {
         "links = [\"source.output -> delay.input\", \"delay.output -> end.input\"]\n[apps.source]\napp = \"source\"\n\
          rate = \"10kpps\"\n[apps.delay]\napp = \"delay\"\ntime = \"1h\"\n[apps.end]\napp = \"sink\"\n",
     );
-    let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).success().json();
     let [source, delay] = [0, 1].map(|app| report["apps"][app].clone());
     assert!(delay["held"].as_u64() > Some(1_000), "{delay:#}");
     assert_eq!((&delay["held"], &source["made"]), (&delay["in_packets"], &source["out_packets"]));
-    let text = sandbox.bellows(&["run", &network, "--duration", "300ms"]).fine().stdout;
+    let text = sandbox.bellows(&["run", &network, "--duration", "300ms"]).success().stdout;
     assert!(
         text.contains("HELD") && text.contains("left at the end: ") && text.contains(" in apps (`delay` "),
         "{text}"
@@ -361,10 +362,10 @@ fn unintended_losses_end_a_report() {
         "links = [\"reader.output -> sample.input\", \"sample.output -> end.input\"]\n[apps.reader]\n\
          app = \"pcap-reader\"\npath = \"big.pcap\"\n[apps.sample]\napp = \"sample\"\nevery = 2\n[apps.end]\napp = \"sink\"\n",
     );
-    let said = sandbox.bellows(&["run", &network]).fine();
+    let said = sandbox.bellows(&["run", &network]).success();
     let last = said.stdout.lines().last().unwrap();
     assert_eq!(last, "warning: 1 packet lost in the app `reader`, too_long: packets longer than the largest buffer");
-    let report = sandbox.bellows(&["run", &network, "--json"]).fine().json();
+    let report = sandbox.bellows(&["run", &network, "--json"]).success().json();
     let losses = report["losses"].as_array().unwrap();
     assert_eq!((losses.len(), &losses[0]["reason"], &losses[0]["packets"]), (1, &json!("too_long"), &json!(1)));
 }
@@ -382,7 +383,7 @@ fn drops_of_reloads_are_reported_by_app_and_reason() {
     eventually("some are sampled", || running.counters()["apps"][3]["drops"]["not_sampled"].as_u64() > Some(10));
     sandbox.write("network.toml", &format!("links = [\"source.output -> end.input\"]\n{ends}"));
     let shown = {
-        let dropped = sandbox.bellows(&["reload", "network", "--json"]).fine().json()["dropped"].as_u64().unwrap();
+        let dropped = sandbox.bellows(&["reload", "network", "--json"]).success().json()["dropped"].as_u64().unwrap();
         let shown = running.counters();
         let removed: u64 =
             ["delay", "sample"].iter().map(|name| gone(&shown, name)["drops"]["removed"].as_u64().unwrap()).sum();
@@ -392,14 +393,14 @@ fn drops_of_reloads_are_reported_by_app_and_reason() {
         shown
     };
     assert!(gone(&shown, "sample")["drops"]["not_sampled"].as_u64() > Some(10));
-    let text = sandbox.bellows(&["show", "errors"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "errors"]).success().stdout;
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     let has = |app: &str, reason: &str| {
         rows.iter().any(|row| row.len() == 4 && (row[0], row[1], row[2]) == (app, "(removed)", reason))
     };
     assert!(has("delay", "removed") && has("sample", "not_sampled"), "{text}");
     running.signal(Signal::INT);
-    let said = running.wait().fine();
+    let said = running.wait().success();
     let report = said.json();
     assert_eq!(gone(&report, "sample")["drops"], gone(&shown, "sample")["drops"]);
 }

@@ -73,7 +73,7 @@ fn states_are_shared_by_workers_and_survive_a_reload() {
         within(PATIENCE, "packets", || names.iter().zip(&before).all(|(name, &before)| packets(name) > before + 100));
     };
     flow(&["asked", "answered", "refused"]);
-    let status = || sandbox.bellows(&["show", "status", "--json"]).fine().json()["objects"][0].clone();
+    let status = || sandbox.bellows(&["show", "status", "--json"]).success().json()["objects"][0].clone();
     let table = status();
     assert_eq!((&table["object"], &table["kind"]), (&json!("flows"), &json!("state-table")));
     assert_eq!((&table["status"]["connections"], &table["status"]["established"]), (&json!(1), &json!(1)));
@@ -81,25 +81,25 @@ fn states_are_shared_by_workers_and_survive_a_reload() {
     // From here on no packet of the way out matches by itself.
     for filter in ["filter = \"tcp\"", ""] {
         sandbox.write("network.toml", &network(filter, ""));
-        let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+        let reload = sandbox.bellows(&["reload", "--json"]).success().json();
         assert_eq!(reload["replaced"], json!(["out"]), "{reload}");
         flow(&["asked", "answered", "refused"]);
         assert_eq!(status()["status"]["connections"], json!(1));
         let out = app(&running.counters(), "out").clone();
         assert_eq!(out["drops"]["not_matched"].as_u64().unwrap_or_default(), 0, "{out}");
     }
-    let text = sandbox.bellows(&["show", "status"]).fine().stdout;
+    let text = sandbox.bellows(&["show", "status"]).success().stdout;
     assert!(text.contains("flows") && text.contains("established"), "{text}");
 
     // A table with other keys is another one, and nobody admits any more.
     sandbox.write("network.toml", &network("", "capacity = 100"));
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     within(PATIENCE, "the new table", || status()["status"]["connections"] == json!(0));
     let before = packets("answered");
     flow(&["refused"]);
     assert!(packets("answered") <= before + 1);
-    sandbox.bellows(&["stop"]).fine();
-    let report = running.wait().fine().json();
+    sandbox.bellows(&["stop"]).success();
+    let report = running.wait().success().json();
     assert_books(&report);
     assert!(app(&report, "refused")["in_packets"].as_u64().unwrap() > 200);
 }

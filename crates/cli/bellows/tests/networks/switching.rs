@@ -54,7 +54,7 @@ fn addresses_are_shown_selected_and_forgotten() {
     let text = text.replace("links = [", "links = [\n\"end.output -> sink.input\",");
     let path = sandbox.write("lan.toml", &text);
     let running = sandbox.start(&[&path, "--json"]);
-    let show = |words: &[&str]| sandbox.bellows(&[&["show", "mac"], words, &["--json"]].concat()).fine().json();
+    let show = |words: &[&str]| sandbox.bellows(&[&["show", "mac"], words, &["--json"]].concat()).success().json();
     within(PATIENCE, "all addresses", || {
         let shown = show(&[]);
         addresses(&shown, "macs").len() == 2 && addresses(&shown, "small").len() == 1
@@ -67,7 +67,7 @@ fn addresses_are_shown_selected_and_forgotten() {
     assert_eq!((of_two, &shown["name"]), (&expected, &json!("lan")));
     // A port need not be one of each table.
     assert_eq!(addresses(&show(&["--port", "one"]), "macs"), ["02:00:00:00:00:01"]);
-    let table = sandbox.bellows(&["show", "mac", "--vlan", "5"]).fine().stdout;
+    let table = sandbox.bellows(&["show", "mac", "--vlan", "5"]).success().stdout;
     assert!(table.starts_with("MAC ") && table.contains("02:00:00:00:00:01") && !table.contains("small"), "{table}");
     for (words, said) in [
         (&["show", "mac", "--table", "mcas"][..], "did you mean `macs`?"),
@@ -81,15 +81,15 @@ fn addresses_are_shown_selected_and_forgotten() {
         assert!(message.contains(said), "{message}");
     }
     // What is forgotten is learned again.
-    let cleared = sandbox.bellows(&["clear", "mac", "lan", "--port", "one", "--json"]).fine().json();
+    let cleared = sandbox.bellows(&["clear", "mac", "lan", "--port", "one", "--json"]).success().json();
     assert_eq!(cleared, json!({ "name": "lan", "deleted": 1 }));
     within(PATIENCE, "the address again", || addresses(&show(&["--port", "one"]), "macs").len() == 1);
-    let said = sandbox.bellows(&["clear", "mac", "--table", "small"]).fine();
+    let said = sandbox.bellows(&["clear", "mac", "--table", "small"]).success();
     assert!(said.stderr.contains("1 MAC address forgotten") || said.stderr.contains("0 MAC addresses"), "{said:?}");
     // A reload with other keys keeps what is known, and takes static addresses from the file.
     sandbox.write("lan.toml", &text.replace("00:02 vlan 5\" = \"two\"", "00:09 vlan 7\" = \"two\""));
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     assert_eq!(addresses(&show(&["--table", "macs"]), "macs"), ["02:00:00:00:00:01", "02:00:00:00:00:09"]);
-    sandbox.bellows(&["stop"]).fine();
-    assert_books(&running.wait().fine().json());
+    sandbox.bellows(&["stop"]).success();
+    assert_books(&running.wait().success().json());
 }

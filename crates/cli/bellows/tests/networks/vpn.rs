@@ -81,7 +81,7 @@ control_channel = {{ heartbeat = "1s", dead_factor = 3 }}
 
     /// The channel's status.
     fn channel(&self, sandbox: &Sandbox, running: &Running<'_>) -> Value {
-        let shown = sandbox.bellows(&["show", "status", &running.name, "--json"]).fine().json();
+        let shown = sandbox.bellows(&["show", "status", &running.name, "--json"]).success().json();
         let called = format!("{}/control-channel-lan.other", self.name);
         let app = shown["apps"].as_array().unwrap().iter().find(|app| app["app"] == called.as_str());
         app.unwrap_or_else(|| panic!("no `{called}` in {shown:#}"))["status"].clone()
@@ -191,7 +191,7 @@ fn check(is_protected: bool) {
     let before = [near.counters(), far.counters()].map(|shown| losses(&shown));
     write(true, keys);
     for name in ["west", "east"] {
-        sandbox.bellows(&["reload", name, &format!("{name}.toml")]).fine();
+        sandbox.bellows(&["reload", name, &format!("{name}.toml")]).success();
     }
     let is_over = |running: &Running<'_>| {
         let shown = running.counters();
@@ -202,8 +202,8 @@ fn check(is_protected: bool) {
     within(PATIENCE, "all frames sent", || is_over(&near) && is_over(&far));
     std::thread::sleep(Duration::from_secs(2));
     let shown = [near.counters(), far.counters()];
-    sandbox.bellows(&["stop", "east"]).fine();
-    far.wait().fine();
+    sandbox.bellows(&["stop", "east"]).success();
+    far.wait().success();
     within(PATIENCE, "the end of the pseudowire", || WEST.is(&sandbox, &near, "down"));
     let [at_west, at_east] = ["west", "east"].map(|name| frames::read(&sandbox.path(&format!("at-{name}.pcap"))));
     let missing = [compare("to the east", &sent[0], &at_east), compare("to the west", &sent[1], &at_west)];
@@ -235,7 +235,7 @@ fn check(is_protected: bool) {
     // The other end returns, is killed, and returns again. With ESP it needs new keys, which this end gets by a reload.
     let second = is_protected.then_some(2);
     write(false, second);
-    sandbox.bellows(&["reload", "west", "west.toml"]).fine();
+    sandbox.bellows(&["reload", "west", "west.toml"]).success();
     let far = sandbox.start(&[&files[1], "--json"]);
     within(PATIENCE, "the return", || WEST.is(&sandbox, &near, "up") && EAST.is(&sandbox, &far, "up"));
     far.signal(Signal::KILL);
@@ -243,7 +243,7 @@ fn check(is_protected: bool) {
     within(PATIENCE, "the death", || WEST.is(&sandbox, &near, "down"));
     if is_protected {
         write(false, Some(3));
-        sandbox.bellows(&["reload", "west", "west.toml"]).fine();
+        sandbox.bellows(&["reload", "west", "west.toml"]).success();
     }
     let far = sandbox.start(&[&files[1], "--json"]);
     within(PATIENCE, "the return from death", || WEST.is(&sandbox, &near, "up") && EAST.is(&sandbox, &far, "up"));
@@ -252,7 +252,7 @@ fn check(is_protected: bool) {
     assert_eq!(["up", "down"].map(|name| count(&shown, channel, name)), [3, 2]);
     for running in [near, far] {
         running.signal(Signal::INT);
-        running.wait().fine();
+        running.wait().success();
     }
 }
 

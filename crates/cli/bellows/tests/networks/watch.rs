@@ -88,7 +88,7 @@ fn run<'a>(sandbox: &'a Sandbox, network: &str) -> Running<'a> {
 fn packets_are_followed_through_copies_delays_and_losses() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, FORKED);
-    let report = sandbox.bellows(&["trace", "network", "--count", "5", "--json"]).fine().json();
+    let report = sandbox.bellows(&["trace", "network", "--count", "5", "--json"]).success().json();
     assert_eq!((&report["complete"], &report["name"]), (&json!(true), &json!("network")));
     let packets = report["packets"].as_array().unwrap();
     assert_eq!(packets.len(), 5);
@@ -118,12 +118,12 @@ fn packets_are_followed_through_copies_delays_and_losses() {
         last = Some(sequence);
     }
 
-    let text = sandbox.bellows(&["trace", "--count", "2"]).fine().stdout;
+    let text = sandbox.bellows(&["trace", "--count", "2"]).success().stdout;
     assert_eq!(text.matches(": UDP, length 58").count(), 4, "whole and cut, once each:\n{text}");
     for part in ["packet 1, ", "packet 2, ", "+0 ns  source.output -> copy.input\n", "    loss: dropped, lost\n"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
-    let from = sandbox.bellows(&["trace", "--count", "1", "--app", "cut", "--json"]).fine().json();
+    let from = sandbox.bellows(&["trace", "--count", "1", "--app", "cut", "--json"]).success().json();
     let apps: Vec<String> = steps(&from["packets"][0]).into_iter().map(|(app, ..)| app).collect();
     assert_eq!(apps, ["cut", "late", "end"]);
 }
@@ -143,12 +143,12 @@ fn packets_that_match_an_expression_are_followed() {
     let _running = run(&sandbox, &network);
     for app in [&[][..], &["--app", "both"]] {
         let words = [&["trace", "network", "--count", "20", "--filter", "udp and len > 150", "--json"], app].concat();
-        let report = sandbox.bellows(&words).fine().json();
+        let report = sandbox.bellows(&words).success().json();
         let packets = report["packets"].as_array().unwrap();
         assert_eq!((packets.len(), &report["complete"]), (20, &json!(true)), "{report:#}");
         assert!(packets.iter().all(|packet| packet["steps"][0]["length"] == 200), "{report:#}");
     }
-    let said = sandbox.bellows(&["trace", "--filter", "tcp", "--for", "100ms"]).fine();
+    let said = sandbox.bellows(&["trace", "--filter", "tcp", "--for", "100ms"]).success();
     assert!(said.stderr.contains("a packet that comes into the network and matches `tcp`, and none came"), "{said:?}");
     let said = sandbox.bellows(&["trace", "--filter", "tcp prot 80"]);
     assert_eq!(said.code, Some(2));
@@ -161,10 +161,10 @@ fn packets_on_their_way_are_marked() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, &FORKED.replace("3ms", "1h"));
     let started = Instant::now();
-    let report = sandbox.bellows(&["trace", "--count", "2", "--for", "300ms", "--json"]).fine().json();
+    let report = sandbox.bellows(&["trace", "--count", "2", "--for", "300ms", "--json"]).success().json();
     assert!(started.elapsed() >= Duration::from_millis(300));
     assert_eq!((&report["complete"], &report["packets"][1]["inside"]), (&json!(false), &json!(["late"])));
-    let text = sandbox.bellows(&["trace", "--count", "1", "--for", "300ms"]).fine().stdout;
+    let text = sandbox.bellows(&["trace", "--count", "1", "--for", "300ms"]).success().stdout;
     assert!(text.contains("late: still there, or on the way to it\n"), "{text}");
 }
 
@@ -173,13 +173,13 @@ fn waiting_in_vain_ends_with_the_reason() {
     let sandbox = Sandbox::new();
     let running = run(&sandbox, IDLE);
     eventually("the hour's packet", || running.counters()["links"][0]["packets"] == 1);
-    let said = sandbox.bellows(&["trace", "--for", "100ms"]).fine();
+    let said = sandbox.bellows(&["trace", "--for", "100ms"]).success();
     assert_eq!(
         (said.stdout.as_str(), said.stderr.contains("a packet that comes into the network")),
         ("", true),
         "{said:?}"
     );
-    let said = sandbox.bellows(&["trace", "--for", "100ms", "--app", "source", "--json"]).fine();
+    let said = sandbox.bellows(&["trace", "--for", "100ms", "--app", "source", "--json"]).success();
     assert!(said.stderr.contains("a packet that app `source` sends, and none came"), "{said:?}");
     assert_eq!(said.json()["packets"], json!([]));
 
@@ -200,16 +200,16 @@ fn waiting_in_vain_ends_with_the_reason() {
 
     let last = sandbox.command(&["trace", "--for", "1h"]).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the last trace", || clients(&running) == 1);
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     let said = Said::from(last.wait_with_output().unwrap());
     assert!(said.stderr.contains("`network` has ended"), "{said:?}");
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// Ends a command like Ctrl-C.
 fn interrupt(child: Child) -> Said {
     signal(&child, Signal::INT);
-    Said::from(child.wait_with_output().unwrap()).fine()
+    Said::from(child.wait_with_output().unwrap()).success()
 }
 
 /// Starts `tap` and waits until it writes.
@@ -238,8 +238,8 @@ fn a_tap_has_all_packets_in_their_order() {
     let said = interrupt(child);
     let tapped = packets(&sandbox.path("tapped.pcap"));
     assert_eq!(said.stderr, format!("{} packets captured, 0 missed\n", tapped.len()));
-    sandbox.bellows(&["stop"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    running.wait().success();
     let all = packets(&sandbox.path("all.pcap"));
     let first = all.iter().position(|packet| *packet == tapped[0]).expect("the first packet was recorded");
     assert_eq!(all[first..first + tapped.len()], tapped, "these and no others passed the link");
@@ -250,7 +250,7 @@ fn a_count_and_a_length_limit_a_tap() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, RECORDED);
     let words = ["tap", "copy.end->end.input", "-w", "few.pcap", "-c", "7", "-s", "20"];
-    assert_eq!(sandbox.bellows(&words).fine().stderr, "7 packets captured, 0 missed\n");
+    assert_eq!(sandbox.bellows(&words).success().stderr, "7 packets captured, 0 missed\n");
     let mut reader = Reader::open(sandbox.path("few.pcap")).unwrap();
     let before = bellows_sys::clock::unix_ns();
     while let Some(record) = reader.next_record().unwrap() {
@@ -357,8 +357,8 @@ fn a_client_that_is_killed_is_not_served_any_more() {
         child.wait().unwrap();
         eventually("no client", || clients(&running) == 0);
     }
-    sandbox.bellows(&["stop"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    running.wait().success();
 }
 
 #[test]
@@ -401,27 +401,27 @@ fn a_reload_ends_a_tap_only_if_it_removes_the_link() {
             )
             .replace("\"copy.end ->", "\"copy.more -> more.input\", \"more.output -> last.input\", \"copy.end ->"),
     );
-    sandbox.bellows(&["reload", "network"]).fine();
+    sandbox.bellows(&["reload", "network"]).success();
     let before = size();
     eventually("packets after the reload", || size() > before + 1_000);
     let waiting = sandbox.command(&["trace", "--app", "more", "--for", "1h"]).stderr(Stdio::piped()).spawn().unwrap();
     eventually("a trace and a tap", || clients(&running) == 2);
     sandbox.write("network.toml", &RECORDED.replace("end.input", "other.input").replace("apps.end", "apps.other"));
-    sandbox.bellows(&["reload", "network"]).fine();
-    let said = Said::from(child.wait_with_output().unwrap()).fine();
+    sandbox.bellows(&["reload", "network"]).success();
+    let said = Said::from(child.wait_with_output().unwrap()).success();
     assert!(said.stderr.starts_with("`copy.end -> end.input` is gone\n"), "{said:?}");
-    assert_eq!(Said::from(waiting.wait_with_output().unwrap()).fine().stderr, "`more` is gone\n");
+    assert_eq!(Said::from(waiting.wait_with_output().unwrap()).success().stderr, "`more` is gone\n");
 
     fs::remove_file(sandbox.path("tapped.pcap")).unwrap();
     let child = tap(&sandbox, "copy.end -> other.input", &["-w", "tapped.pcap"]);
     eventually("some packets", || size() > 1_000);
-    sandbox.bellows(&["stop"]).fine();
-    let said = Said::from(child.wait_with_output().unwrap()).fine();
+    sandbox.bellows(&["stop"]).success();
+    let said = Said::from(child.wait_with_output().unwrap()).success();
     assert!(
         said.stderr.starts_with("`network` has ended\n") && said.stderr.contains(" captured, 0 missed"),
         "{said:?}"
     );
-    running.wait().fine();
+    running.wait().success();
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn all_that_workers_share_is_used_at_once() {
     wait_for_packets("packets at all ends");
     for worker in ["two", "one", "main"] {
         sandbox.write("network.toml", &network(worker));
-        let report = sandbox.bellows(&["reload", "--json"]).fine().json();
+        let report = sandbox.bellows(&["reload", "--json"]).success().json();
         assert_eq!(report["replaced"], json!([]), "{report}");
         for words in [
             &["trace", "--app", "a", "-c", "2"] as &[&str],
@@ -103,12 +103,12 @@ fn all_that_workers_share_is_used_at_once() {
             &["show", "run"],
             &["show", "--json"],
         ] {
-            sandbox.bellows(words).fine();
+            sandbox.bellows(words).success();
         }
         wait_for_packets("packets at all ends after a reload");
     }
-    sandbox.bellows(&["stop"]).fine();
-    let report = running.wait().fine().json();
+    sandbox.bellows(&["stop"]).success();
+    let report = running.wait().success().json();
     assert_books(&report);
     assert_eq!(report["imbalances"], json!([]));
 }

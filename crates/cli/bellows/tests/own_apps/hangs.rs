@@ -116,8 +116,8 @@ fn a_stopped_process_is_named_by_every_command() {
     ];
     for words in commands {
         let said = fails_soon(&sandbox, words, "the process is stopped (state T)");
-        let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
-        assert!(said.stderr.contains(&way_out), "{words:?}: {said:#?}");
+        let remedy = format!("`kill -CONT {}` lets it go on", running.pid());
+        assert!(said.stderr.contains(&remedy), "{words:?}: {said:#?}");
     }
     running.signal(Signal::CONT);
     running.wait();
@@ -127,21 +127,21 @@ fn a_stopped_process_is_shown_as_stopped() {
     let sandbox = Sandbox::own();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
-    let state = || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["state"].clone();
+    let state = || sandbox.bellows(&["ps", "--json"]).success().json()[0]["state"].clone();
     assert_eq!(state(), json!("running"));
     running.signal(Signal::STOP);
     eventually("stopped", || state() == json!("stopped"));
     // Long enough for a hang, which this is not.
     std::thread::sleep(Duration::from_millis(2_500));
-    let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
+    let remedy = format!("`kill -CONT {}` lets it go on", running.pid());
     for words in [&["ps"][..], &["show"], &["top", "--once"], &["show", "interfaces"]] {
-        let said = sandbox.bellows(words).fine();
+        let said = sandbox.bellows(words).success();
         let text = said.stdout.clone() + &said.stderr;
-        assert!(said.stdout.contains("stopped") && text.contains(&way_out), "{words:?}: {said:#?}");
+        assert!(said.stdout.contains("stopped") && text.contains(&remedy), "{words:?}: {said:#?}");
         assert!(!text.contains("running") && !text.contains("hung"), "{words:?}: {said:#?}");
     }
-    assert!(sandbox.bellows(&["show", "run"]).fine().stdout.contains("stopped; uptime "));
-    let json = |words: &[&str]| sandbox.bellows(words).fine().json();
+    assert!(sandbox.bellows(&["show", "run"]).success().stdout.contains("stopped; uptime "));
+    let json = |words: &[&str]| sandbox.bellows(words).success().json();
     let listed = json(&["ps", "--json"])[0].clone();
     assert!(listed["hang"].is_null() && listed["uptime_seconds"].is_number(), "{listed:#}");
     for words in [&["show", "--json"][..], &["show", "run", "--json"], &["top", "--once", "--json"]] {
@@ -150,7 +150,7 @@ fn a_stopped_process_is_shown_as_stopped() {
     }
     running.signal(Signal::CONT);
     eventually("running", || state() == json!("running"));
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     assert_eq!(running.wait().code, Some(0));
 }
 
@@ -215,18 +215,18 @@ fn an_app_that_is_being_started_is_named() {
         let with_it = with_it.replace("app = \"sink\"", &format!("app = \"never-starts\"\nat = \"{at}\""));
         sandbox.write("endless.toml", &with_it);
         let mut reload = sandbox.command(&["reload"]).stderr(std::process::Stdio::null()).spawn().unwrap();
-        let hang = || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["hang"].clone();
+        let hang = || sandbox.bellows(&["ps", "--json"]).success().json()[0]["hang"].clone();
         eventually("the hang", || !hang().is_null());
         assert_eq!((&hang()["app"], &hang()["activity"]), (&json!("newcomer"), &json!("start")), "{at}");
         for words in [&["ps"][..], &["show"], &["top", "--once"]] {
-            let said = sandbox.bellows(words).fine().stdout;
+            let said = sandbox.bellows(words).success().stdout;
             let line = said.lines().find(|line| line.contains("in the app `newcomer`"));
             assert!(line.is_some_and(|line| line.contains("(starting)")), "{at}: {words:?}: {said}");
         }
         running.signal(Signal::KILL);
         reload.wait().unwrap();
         running.wait();
-        let left = sandbox.bellows(&["show", "endless"]).fine().stdout;
+        let left = sandbox.bellows(&["show", "endless"]).success().stdout;
         assert!(left.contains("in the app `newcomer`"), "{at}: {left}");
     }
 }
@@ -246,7 +246,7 @@ fn a_stream_ends_when_its_process_is_stopped() {
         assert!(said.stderr.contains(" captured, "), "what has come is kept: {said:#?}");
     });
     running.signal(Signal::CONT);
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     assert_eq!(running.wait().code, Some(0));
 }
 
@@ -260,7 +260,7 @@ fn a_run_that_does_not_end_is_killed() {
     one.wait_for_log("hung: ");
     other.signal(Signal::STOP);
     let start = Instant::now();
-    let said = sandbox.bellows(&["stop", "hung", "endless", "obedient", "--kill"]).fine();
+    let said = sandbox.bellows(&["stop", "hung", "endless", "obedient", "--kill"]).success();
     assert!(start.elapsed() < SOON, "{said:#?}");
     for (name, reason) in [("hung", "in the app `stuck`"), ("endless", "the process is stopped")] {
         let line = said.stderr.lines().find(|line| line.starts_with(&format!("`{name}`")) && line.contains("killed"));
@@ -268,7 +268,7 @@ fn a_run_that_does_not_end_is_killed() {
     }
     assert!(said.stderr.contains("stopped `obedient` (process "), "{said:#?}");
     assert_eq!((one.wait().code, other.wait().code, last.wait().code), (None, None, Some(0)));
-    let left = sandbox.bellows(&["show", "hung"]).fine().stdout;
+    let left = sandbox.bellows(&["show", "hung"]).success().stdout;
     assert!(left.contains("the engine was in the app `stuck`"), "{left}");
 }
 
@@ -298,11 +298,11 @@ fn several_networks_are_stopped() {
     let said = sandbox.bellows(&["stop", "a", "nobody", "b"]);
     assert_eq!(said.code, Some(2), "{said:#?}");
     assert!(said.stderr.contains("`nobody`"), "{said:#?}");
-    let left = || sandbox.bellows(&["ps", "--json"]).fine().json().as_array().unwrap().len();
+    let left = || sandbox.bellows(&["ps", "--json"]).success().json().as_array().unwrap().len();
     assert_eq!(left(), 3, "nothing is stopped if a name is wrong");
-    sandbox.bellows(&["stop", "a", "b", "a"]).fine();
+    sandbox.bellows(&["stop", "a", "b", "a"]).success();
     assert_eq!(left(), 1);
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     for running in runs {
         assert_eq!(running.wait().code, Some(0));
     }
@@ -314,13 +314,13 @@ fn the_only_network_is_reloaded_without_its_name() {
     let longer = ENDLESS.replace("end", "finish").replace("sfinish", "send");
     let other = sandbox.write("other.toml", &longer);
     let _running = sandbox.start(&[&network]);
-    let report = sandbox.bellows(&["reload", "--json"]).fine().json();
+    let report = sandbox.bellows(&["reload", "--json"]).success().json();
     assert_eq!(report["kept"].as_array().unwrap().len(), 2, "{report:#}");
     for file in ["other.toml", &other] {
-        let report = sandbox.bellows(&["reload", file, "--json"]).fine().json();
+        let report = sandbox.bellows(&["reload", file, "--json"]).success().json();
         assert_eq!(report["added"] == json!(["finish"]), file == "other.toml", "{report:#}");
     }
-    sandbox.bellows(&["reload", "endless", &network]).fine();
+    sandbox.bellows(&["reload", "endless", &network]).success();
     let said = sandbox.bellows(&["reload", "nobody"]);
     assert!(said.code == Some(2) && said.stderr.contains("no network named `nobody`"), "{said:#?}");
     let said = sandbox.bellows(&["reload", "missing/file.toml"]);

@@ -345,22 +345,22 @@ fn an_app_that_hangs_is_named() {
         "links = [\"source.output -> stuck.input\"]\n[apps.source]\napp = \"source\"\n[apps.stuck]\napp = \"stuck\"\n",
     );
     let mut running = sandbox.start(&[&network]);
-    let listed = || sandbox.bellows(&["ps", "--json"]).fine().json()[0].clone();
+    let listed = || sandbox.bellows(&["ps", "--json"]).success().json()[0].clone();
     assert_eq!(listed()["hang"], json!(null), "not yet");
     eventually("the hang is seen", || listed()["hang"]["app"] == json!("stuck"));
     let hang = &listed()["hang"];
     assert!(hang["activity"] == json!("call") && hang["seconds"].as_f64().unwrap() >= 2.0, "{hang:#}");
-    let told = sandbox.bellows(&["ps"]).fine().stdout;
+    let told = sandbox.bellows(&["ps"]).success().stdout;
     assert!(
         told.contains(" stalled ") && told.contains("network: the engine has been in the app `stuck` for "),
         "{told}"
     );
-    let shown = sandbox.bellows(&["show"]).fine().stdout;
+    let shown = sandbox.bellows(&["show"]).success().stdout;
     assert!(shown.contains("hung: the engine has been in the app `stuck` for "), "{shown}");
     running.wait_for_log("hung: the engine has been in the app `stuck` for");
     running.signal(Signal::KILL);
     running.wait();
-    let left = sandbox.bellows(&["show"]).fine().stdout;
+    let left = sandbox.bellows(&["show"]).success().stdout;
     assert!(left.contains("when it ended, the engine was in the app `stuck`"), "{left}");
 }
 
@@ -373,26 +373,28 @@ fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
     );
     let mut running = sandbox.start(&[&network]);
     running.wait_for_log("app `bomb` panicked");
-    eventually("it is degraded", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["failed"] == json!(["bomb"]));
-    let told = sandbox.bellows(&["ps"]).fine().stdout;
+    eventually("it is degraded", || {
+        sandbox.bellows(&["ps", "--json"]).success().json()[0]["failed"] == json!(["bomb"])
+    });
+    let told = sandbox.bellows(&["ps"]).success().stdout;
     assert!(
         told.contains(" degraded ") && told.contains("network: the app `bomb` has panicked and is no longer"),
         "{told}"
     );
     assert_eq!(sandbox.bellows(&["ps", "network", "--probe"]).code, Some(10));
-    let events = sandbox.bellows(&["events", "network", "--json"]).fine().stdout;
+    let events = sandbox.bellows(&["events", "network", "--json"]).success().stdout;
     let failed = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let failed = failed.into_iter().find(|event| event["event"] == "app-failed").unwrap_or_else(|| panic!("{events}"));
     assert_eq!(failed["fields"]["app"], "bomb");
     assert!(failed["fields"]["place"].as_str().unwrap().contains("misbehaving.rs:"), "{failed:#}");
-    let shown = sandbox.bellows(&["show"]).fine().stdout;
+    let shown = sandbox.bellows(&["show"]).success().stdout;
     assert!(shown.contains("degraded: the app `bomb` has panicked"), "{shown}");
-    let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();
+    let report = sandbox.bellows(&["reload", "network", "--json"]).success().json();
     assert_eq!((&report["revived"], &report["kept"]), (&json!(["bomb"]), &json!(["source", "sink"])));
     eventually("it panics again", || running.counters()["apps"][1]["panics"] == json!(2));
     let said = sandbox.bellows(&["reload", "network", "--restart", "bombe"]);
     assert!(said.code == Some(2) && said.stderr.contains("no app `bombe` to restart"), "{said:?}");
-    let said = sandbox.bellows(&["reload", "network", "--restart", "sink"]).fine();
+    let said = sandbox.bellows(&["reload", "network", "--restart", "sink"]).success();
     assert!(said.stdout.contains("started again: bomb") && said.stdout.contains("replaced: sink"), "{said:?}");
     running.signal(Signal::INT);
     let said = running.wait();
@@ -468,16 +470,16 @@ fn a_late_app_is_found_on_the_timeline() {
     let running = sandbox.start(&[&network]);
     let slow = |cause: &Value| (&cause["app"], &cause["entry"]) == (&json!("slow"), &json!("push"));
     eventually("the slow app is to blame", || {
-        let timeline = sandbox.bellows(&["timeline", "--json", "--last", "1h"]).fine().json();
+        let timeline = sandbox.bellows(&["timeline", "--json", "--last", "1h"]).success().json();
         let slowest = timeline["slowest"].as_array().unwrap();
         // The system may have interrupted one of the others.
         slowest.iter().filter(|breath| slow(&breath["cause"])).count() >= 4 && slow(&timeline["suspects"][0])
     });
     running.signal(Signal::KILL);
     running.wait();
-    let told = sandbox.bellows(&["timeline", "network", "--slowest", "5"]).fine().stdout;
+    let told = sandbox.bellows(&["timeline", "network", "--slowest", "5"]).success().stdout;
     assert!(told.contains("the push of `slow` took ") && told.contains("usually "), "{told}");
-    let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
+    let costs = sandbox.bellows(&["show", "run", "--json"]).success().json();
     // Whether slow calls are outliers or usual, they are recorded.
     let recorded = |row: &&Value| {
         let clocks = |key: &str| row["sampled"][key].as_u64().unwrap();
@@ -505,26 +507,26 @@ fn devices_report_their_states() {
 
     let running = sandbox.start(&[&file]);
     let packets = || {
-        let report = sandbox.bellows(&["show", "vhost", "--json"]).fine().json();
+        let report = sandbox.bellows(&["show", "vhost", "--json"]).success().json();
         let devices = report["devices"].as_array().unwrap();
         assert_eq!((&devices[0]["app"], &devices[1]["app"]), (&json!("guest"), &json!("other")), "{report:#}");
         devices[0]["rings"][0]["counters"]["packets"].as_u64().unwrap()
     };
     eventually("packets are counted", || packets() > 100);
-    let both = sandbox.bellows(&["show", "vhost", "network"]).fine().stdout;
+    let both = sandbox.bellows(&["show", "vhost", "network"]).success().stdout;
     assert!(both.contains("guest (vhost-user): server on /run/a, connected\n  negotiated: packed\n"), "{both}");
     assert!(both.contains("\nother (vhost-user): server on /run/o") && both.contains("receive packed"), "{both}");
-    let one = sandbox.bellows(&["show", "vhost", "other"]).fine().stdout;
+    let one = sandbox.bellows(&["show", "vhost", "other"]).success().stdout;
     assert!(one.starts_with("other (") && !one.contains("guest"), "{one}");
 
     // `show status` prints any state.
-    let said = sandbox.bellows(&["show", "status", "other"]).fine().stdout;
+    let said = sandbox.bellows(&["show", "status", "other"]).success().stdout;
     assert!(
         said.starts_with("other (device):\n  device: virtio-net\n  kind: vhost-user\n  socket: /run/o\n"),
         "{said}"
     );
     assert!(said.contains("  features: packed\n  rings:\n    - index: 0\n      direction: receive\n"), "{said}");
-    let all = sandbox.bellows(&["show", "status", "--json"]).fine().json();
+    let all = sandbox.bellows(&["show", "status", "--json"]).success().json();
     assert_eq!((&all["name"], &all["state"]), (&json!("network"), &json!("running")), "{all:#}");
     let apps = all["apps"].as_array().unwrap();
     assert_eq!(apps.iter().map(|app| &app["app"]).collect::<Vec<_>>(), ["guest", "other"], "{all:#}");
@@ -535,8 +537,8 @@ fn devices_report_their_states() {
 
     // After a reload the new app answers; the other has been kept.
     sandbox.write("network.toml", &network("/run/b"));
-    sandbox.bellows(&["reload", "network"]).fine();
-    let both = sandbox.bellows(&["show", "vhost"]).fine().stdout;
+    sandbox.bellows(&["reload", "network"]).success();
+    let both = sandbox.bellows(&["show", "vhost"]).success().stdout;
     assert!(both.contains("server on /run/b") && !both.contains("/run/a") && both.contains("/run/o"), "{both}");
 
     let beside = sandbox.start(&[&plain]);
@@ -549,9 +551,9 @@ fn devices_report_their_states() {
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
         assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
     }
-    let said = sandbox.bellows(&["show", "status", "plain"]).fine().stdout;
+    let said = sandbox.bellows(&["show", "status", "plain"]).success().stdout;
     assert!(said.starts_with("no app of `plain` has a status"), "{said}");
-    assert!(sandbox.bellows(&["show", "vhost", "guest"]).fine().stdout.contains("server on /run/b"));
+    assert!(sandbox.bellows(&["show", "vhost", "guest"]).success().stdout.contains("server on /run/b"));
     beside.signal(Signal::INT);
     beside.wait();
     running.signal(Signal::KILL);
@@ -566,7 +568,7 @@ fn devices_report_their_states() {
 fn difference(sandbox: &Sandbox, app: &str, against: &str) -> Option<(f64, f64)> {
     ["9", "21", "45"].into_iter().find_map(|processes| {
         let brief = ["appbench", app, "--against", against, "--processes", processes, "--packets", "300000", "--json"];
-        let report = sandbox.bellows(&brief).fine().json();
+        let report = sandbox.bellows(&brief).success().json();
         let results = report["results"].as_array().unwrap();
         let is_it = |result: &&Value| result["case"] == "clocks" && result["labels"]["run"] == "difference";
         let found = results.iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"));
@@ -622,7 +624,7 @@ fn hot(test: &str, sandbox: &Sandbox, words: &[&str]) -> Option<crate::support::
         skip(test, said.stderr.trim_end());
         return None;
     }
-    Some(said.fine())
+    Some(said.success())
 }
 
 #[cfg(target_arch = "x86_64")]

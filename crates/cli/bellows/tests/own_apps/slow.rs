@@ -167,7 +167,7 @@ fn packets(running: &Running<'_>) -> u64 {
 
 /// The late breaths of the timeline.
 fn late(sandbox: &Sandbox) -> Vec<Value> {
-    let timeline = sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).fine().json();
+    let timeline = sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).success().json();
     timeline["events"].as_array().unwrap().iter().filter(|event| event["what"] == json!("late")).cloned().collect()
 }
 
@@ -196,13 +196,13 @@ fn a_slow_app_is_named_under_every_schedule() {
             (&["top", "--once"], "; 1 slow breath\n"),
             (&["show", "counters"], "slow_breaths"),
         ] {
-            let said = sandbox.bellows(words).fine().stdout;
+            let said = sandbox.bellows(words).success().stdout;
             assert!(said.contains(wanted), "{schedule}: {words:?}: {said}");
         }
-        let top = sandbox.bellows(&["top", "--once", "--json"]).fine().json();
+        let top = sandbox.bellows(&["top", "--once", "--json"]).success().json();
         assert_eq!((&top["slow_breaths"], &top["standstills"]), (&json!(1), &json!(0)), "{top:#}");
         eventually("more packets", || packets(&running) > 200_000);
-        sandbox.bellows(&["stop"]).fine();
+        sandbox.bellows(&["stop"]).success();
         let said = running.wait();
         assert!(said.stdout.contains(", 1 slow breath\n"), "{schedule}: {said:#?}");
     }
@@ -239,7 +239,7 @@ fn a_stopped_process_is_nobodys_fault() {
         let events = late(&sandbox);
         assert!(events.len() == 2 && events.iter().all(|event| event["standstill"] == json!(true)), "{events:#?}");
         assert!(events.iter().all(|event| event["app"].is_null()), "{events:#?}");
-        let said = sandbox.bellows(&["show"]).fine().stdout;
+        let said = sandbox.bellows(&["show"]).success().stdout;
         assert!(said.contains("; 2 standstills"), "{said}");
     }
 }
@@ -251,12 +251,12 @@ fn a_slow_start_in_a_reload_is_named() {
     eventually("packets", || packets(&running) > 10_000);
     assert_eq!(found(&running), (0, 0));
     sandbox.write("slow.toml", &network("start", ""));
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     running.wait_for_log("in the app `last` (starting), of which ");
     assert_eq!(found(&running), (1, 0));
     // The counts are kept, and the watchdog uses the new configuration.
     sandbox.write("slow.toml", &network("spin", ""));
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     eventually("the second slow breath", || found(&running) == (2, 0));
     eventually("its event", || late(&sandbox).len() == 2);
     assert!(late(&sandbox).iter().all(|event| event["app"] == json!("last")));
@@ -269,7 +269,7 @@ fn without_a_limit_nothing_is_slow() {
     let running = sandbox.start(&[&path]);
     eventually("packets", || packets(&running) > 200_000);
     assert_eq!((found(&running), late(&sandbox).len()), ((0, 0), 0));
-    sandbox.bellows(&["stop"]).fine();
+    sandbox.bellows(&["stop"]).success();
     let said = running.wait();
     assert!(!said.stderr.contains("slow: a breath") && !said.stdout.contains("slow breath"), "{said:#?}");
 }

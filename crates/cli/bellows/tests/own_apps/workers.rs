@@ -86,7 +86,7 @@ fn apps_move_between_workers_and_nothing_is_lost() {
     let placements = [("disk", "main"), ("disk", "disk"), ("main", "disk"), ("main", "main")];
     for (counter, last) in placements.into_iter().cycle().take(12) {
         place(counter, last);
-        let report = sandbox.bellows(&["reload", "--json"]).fine().json();
+        let report = sandbox.bellows(&["reload", "--json"]).success().json();
         assert_eq!((&report["kept"].as_array().unwrap().len(), &report["dropped"]), (&3, &json!(0)), "{report}");
         let counters = running.counters();
         assert_eq!(
@@ -96,7 +96,7 @@ fn apps_move_between_workers_and_nothing_is_lost() {
     }
     let moving = app(&running.counters(), "last")["in_packets"].as_u64().unwrap();
     assert!(moving < COUNT, "it was over before the last reload");
-    let report = running.wait().fine().json();
+    let report = running.wait().success().json();
     assert_eq!((&report["end"], &report["imbalances"]), (&json!("done"), &json!([])));
     assert_eq!(app(&report, "last")["ended"], json!(COUNT), "{report:#}");
     assert_eq!(report["engine"]["reloads"], json!(12));
@@ -131,16 +131,16 @@ fn a_worker_moves_to_another_processor() {
     let all = processors(everywhere);
     for cpu in [all[0], *all.last().unwrap()] {
         place(&format!("cpu = {cpu}"));
-        sandbox.bellows(&["reload"]).fine();
+        sandbox.bellows(&["reload"]).success();
         eventually("the new thread alone", || allowed(&running, "worker disk") == [cpu.to_string()]);
     }
     place("");
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     eventually("the thread to be free", || allowed(&running, "worker disk") == [everywhere.clone()]);
     let before = app(&running.counters(), "last")["in_packets"].as_u64().unwrap();
     eventually("packets", || app(&running.counters(), "last")["in_packets"].as_u64().unwrap() > before);
     running.signal(Signal::TERM);
-    running.wait().fine();
+    running.wait().success();
 }
 
 fn an_app_that_hangs_is_named_with_its_worker() {
@@ -169,7 +169,7 @@ fn an_app_that_panics_on_a_worker_fails_alone() {
     let passed = || app(&running.counters(), "counter")["out_packets"].as_u64().unwrap();
     let before = passed();
     eventually("packets after the panic", || passed() > before + 1_000);
-    let timeline = sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).fine().json();
+    let timeline = sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).success().json();
     let panics: Vec<&Value> = of(&timeline, "panic");
     assert_eq!((&panics[0]["worker"], &panics[0]["app"]), (&json!("disk"), &json!("last")));
     running.signal(Signal::TERM);
@@ -190,22 +190,22 @@ fn each_worker_is_observed() {
     let sandbox = Sandbox::own();
     let path = sandbox.write("network.toml", &network("rate = \"200kpps\"", "main", "sink", "disk", ""));
     let running = sandbox.start(&[&path]);
-    let top = sandbox.bellows(&["top", "--once", "--json"]).fine().json();
+    let top = sandbox.bellows(&["top", "--once", "--json"]).success().json();
     assert_eq!((&app(&top, "counter")["worker"], &app(&top, "last")["worker"]), (&json!("main"), &json!("disk")));
     let names: Vec<&Value> = top["workers"].as_array().unwrap().iter().map(|worker| &worker["name"]).collect();
     assert_eq!(names, [&json!("main"), &json!("disk")]);
-    let text = sandbox.bellows(&["top", "--once"]).fine().stdout;
+    let text = sandbox.bellows(&["top", "--once"]).success().stdout;
     assert!(text.contains("\nworker disk: 1 app, ") && text.contains(" SHARE  WORKER"), "{text}");
     // A packet's latency ends where the packet does: on another worker than the one that marked it.
-    let samples = || sandbox.bellows(&["show", "latency", "--json"]).fine().json()["latency"]["samples"].as_u64();
+    let samples = || sandbox.bellows(&["show", "latency", "--json"]).success().json()["latency"]["samples"].as_u64();
     eventually("packets whose latency is known", || samples().is_some_and(|samples| samples > 0));
     for words in [["graph", "--name", &running.name, "--format", "text"], ["graph", &path, "--format", "text", "--set"]]
     {
         let words = if words[4] == "--set" { &words[..4] } else { &words[..] };
-        let text = sandbox.bellows(words).fine().stdout;
+        let text = sandbox.bellows(words).success().stdout;
         assert!(text.contains("@disk") && text.contains("@main"), "{text}");
     }
-    let dot = sandbox.bellows(&["graph", "--name", &running.name, "--format", "dot"]).fine().stdout;
+    let dot = sandbox.bellows(&["graph", "--name", &running.name, "--format", "dot"]).success().stdout;
     assert!(dot.contains("label=<worker disk>") && dot.contains("pps") && dot.contains("style=dashed"), "{dot}");
     // The system may forbid sampling.
     let hot = sandbox.bellows(&["show", "hot", "--for", "500ms", "--json"]);
@@ -213,7 +213,7 @@ fn each_worker_is_observed() {
         assert_eq!(hot.json()["threads"], json!(2));
     }
     running.signal(Signal::TERM);
-    running.wait().fine();
+    running.wait().success();
 }
 
 /// Marked vectors of a link that may be under way: in each place of the ring, and in the breaths at both ends.
@@ -223,7 +223,7 @@ fn what_crossed_is_joined_even_after_a_crash() {
     let sandbox = Sandbox::own();
     let path = sandbox.write("network.toml", &network("rate = \"500kpps\"", "disk", "sink", "main", ""));
     let running = sandbox.start(&[&path]);
-    let timeline = || sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).fine().json();
+    let timeline = || sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).success().json();
     eventually("packets that cross both ways in recorded breaths", || {
         let timeline = timeline();
         let marks = |what: &str| -> HashSet<(String, u64)> {
@@ -262,7 +262,7 @@ fn what_crossed_is_joined_even_after_a_crash() {
             assert!(is_joined[..joined].iter().all(|joined| *joined), "{link}: {is_joined:?}");
         }
     }
-    let trace = sandbox.bellows(&["timeline", "--export", "-"]).fine().json();
+    let trace = sandbox.bellows(&["timeline", "--export", "-"]).success().json();
     let events = trace["traceEvents"].as_array().unwrap();
     let threads: Vec<&Value> = events
         .iter()
@@ -272,8 +272,8 @@ fn what_crossed_is_joined_even_after_a_crash() {
     assert_eq!(threads, [&json!("main"), &json!("disk")]);
     let ends = |phase: &str| events.iter().filter(|event| event["ph"] == json!(phase)).count();
     assert!(ends("s") > 0 && ends("s") == ends("f"), "{} arrows begin, {} end", ends("s"), ends("f"));
-    let text = sandbox.bellows(&["timeline", "--last", "1h", "--all"]).fine().stdout;
+    let text = sandbox.bellows(&["timeline", "--last", "1h", "--all"]).success().stdout;
     assert!(text.contains("\nworker disk: ") && text.contains(" after they left main\n"), "{text}");
-    let listed = sandbox.bellows(&["ps", "--clean"]).fine();
+    let listed = sandbox.bellows(&["ps", "--clean"]).success();
     assert!(!folder.exists(), "{listed:?}");
 }

@@ -83,7 +83,7 @@ impl Said {
     }
 
     /// Fails the test unless the command succeeded.
-    pub fn fine(self) -> Said {
+    pub fn success(self) -> Said {
         assert_eq!(self.code, Some(0), "{self:#?}");
         self
     }
@@ -279,7 +279,7 @@ impl Running<'_> {
 
     /// Counters as `show --json` has them.
     pub fn counters(&self) -> Value {
-        self.sandbox.bellows(&["show", &self.name, "--json"]).fine().json()
+        self.sandbox.bellows(&["show", &self.name, "--json"]).success().json()
     }
 }
 

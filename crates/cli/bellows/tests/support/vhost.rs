@@ -64,7 +64,7 @@ pub fn carried(running: &Running<'_>, to: &str) -> u64 {
 
 /// The state of the port at a socket, from `bellows show vhost`.
 pub fn port_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> Value {
-    let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).fine().json();
+    let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).success().json();
     let socket = socket.display().to_string();
     let status = find(&shown, &socket).unwrap_or_else(|| panic!("no port at {socket} in {shown:#}")).clone();
     check_confinement(&status);

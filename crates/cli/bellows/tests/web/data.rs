@@ -42,7 +42,7 @@ app = "sink"
 
 /// The counters of a network that has come to rest: two times the same.
 pub fn at_rest(sandbox: &Sandbox, name: &str) -> Value {
-    let show = || sandbox.bellows(&["show", name, "--json"]).fine().json();
+    let show = || sandbox.bellows(&["show", name, "--json"]).success().json();
     let mut shown = show();
     eventually("the network is at rest", || {
         thread::sleep(Duration::from_millis(200));
@@ -75,22 +75,22 @@ fn figures_are_those_of_the_commands() {
     }
     let limit = site.get("/api/app?network=done&app=limit").json();
     assert_eq!(limit["helps"]["over_rate"], "packets above the rate, without a queue", "{limit:#}");
-    let run = sandbox.bellows(&["show", "run", "done", "--json"]).fine().json();
+    let run = sandbox.bellows(&["show", "run", "done", "--json"]).success().json();
     let costs = site.get("/api/costs?network=done").json();
     assert_eq!(keys(&costs), keys(&run));
     let of = |value: &Value, key: &str| -> Vec<Value> {
         value["rows"].as_array().unwrap().iter().map(|row| row[key].clone()).collect()
     };
     assert_eq!((of(&costs, "app"), of(&costs, "packets")), (of(&run, "app"), of(&run, "packets")));
-    let latency = sandbox.bellows(&["show", "latency", "done", "--json"]).fine().json();
+    let latency = sandbox.bellows(&["show", "latency", "done", "--json"]).success().json();
     assert_eq!(site.get("/api/latency?network=done").json()["latency"], latency["latency"]);
     let link = site.get("/api/link?network=done&link=source.output%20-%3E%20limit.input").json();
     assert_eq!(link["link"], shown["links"][0]);
-    let status = sandbox.bellows(&["show", "status", "done", "--json"]).fine().json();
+    let status = sandbox.bellows(&["show", "status", "done", "--json"]).success().json();
     assert_eq!(keys(&site.get("/api/status?network=done").json()), keys(&status));
     let timeline = site.get("/api/timeline?network=done").json();
-    assert_eq!(keys(&timeline), keys(&sandbox.bellows(&["timeline", "done", "--json"]).fine().json()));
-    let recorded = sandbox.bellows(&["timeline", "done", "--all", "--json"]).fine().json();
+    assert_eq!(keys(&timeline), keys(&sandbox.bellows(&["timeline", "done", "--json"]).success().json()));
+    let recorded = sandbox.bellows(&["timeline", "done", "--all", "--json"]).success().json();
     let recorded = recorded["events"].as_array().unwrap();
     let is_counted = |event: &&Value| event["app"] == "limit" && event["what"] == "call" && event["packets"] != 0;
     // Without those of breaths that were recorded because they were slow.
@@ -98,7 +98,7 @@ fn figures_are_those_of_the_commands() {
     let samples = durations["durations"]["samples"].as_u64().unwrap();
     assert!(samples <= recorded.iter().filter(is_counted).count() as u64, "{durations:#}");
     let listed = site.get("/api/networks").json();
-    let ps = sandbox.bellows(&["ps", "--json"]).fine().json();
+    let ps = sandbox.bellows(&["ps", "--json"]).success().json();
     for key in ["name", "user", "state", "pid", "network", "schedule"] {
         assert_eq!(listed["networks"][0][key], ps[0][key], "{key}");
     }
@@ -113,7 +113,7 @@ fn the_picture_is_that_of_graph() {
     let site = Site::start(&sandbox, &[]);
     site.get("/api/networks").json();
     let picture = site.get("/api/picture?network=done").json();
-    let drawn = sandbox.bellows(&["graph", "--name", "done", "--format", "svg"]).fine().stdout;
+    let drawn = sandbox.bellows(&["graph", "--name", "done", "--format", "svg"]).success().stdout;
     let live = picture["svg"].as_str().unwrap();
     // Boxes and links are in the same order; they are further apart, to have room for figures.
     let parts = |svg: &str, what: &str| svg.matches(what).count();
@@ -221,7 +221,7 @@ fn changes_are_made_only_if_they_are_allowed() {
     assert_eq!(reloaded["reloaded"]["replaced"], json!(["source"]), "{reloaded:#}");
     assert_eq!(running.counters()["engine"]["reloads"], 1);
     assert_eq!(site.post("/api/change", &clear).json()["cleared"], true);
-    assert_eq!(sandbox.bellows(&["show", "run", "idle", "--json"]).fine().json()["cleared"], true);
+    assert_eq!(sandbox.bellows(&["show", "run", "idle", "--json"]).success().json()["cleared"], true);
     fs::write(&file, "links = [").unwrap();
     let refused = site.post("/api/change", &reload);
     assert!(refused.status == 400 && refused.text().contains("idle.toml"), "{} {}", refused.status, refused.text());
@@ -397,7 +397,7 @@ fn networks_that_end_are_shown_as_they_were() {
     assert_eq!((&crashed["state"], &crashed["apps"][0]["received"]), (&json!("crashed"), &Value::Null));
     let last = |value: &Value| value["events"].as_array().unwrap().last().unwrap()["what"].clone();
     assert_eq!((last(&ended), last(&crashed)), (json!("ended"), json!("crashed")));
-    let shown = sandbox.bellows(&["show", "crashes", "--json"]).fine().json();
+    let shown = sandbox.bellows(&["show", "crashes", "--json"]).success().json();
     assert_eq!(site.get("/api/counters?network=crashes").json()["links"], shown["links"]);
     // Another run of the name is a new one.
     let again = sandbox.start(&[&file, "--name", "ends"]);
@@ -413,9 +413,9 @@ fn events_from_before_the_page_was_opened_are_there() {
     earlier.wait();
     let running = sandbox.start(&[&file, "--name", "edge"]);
     sandbox.write("endless.toml", &ENDLESS.replace("100kpps", "90kpps"));
-    sandbox.bellows(&["reload", "edge"]).fine();
+    sandbox.bellows(&["reload", "edge"]).success();
     let kept_by = |command: &[&str]| -> Vec<(String, String)> {
-        let said = sandbox.bellows(command).fine();
+        let said = sandbox.bellows(command).success();
         let events = said.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.map(|event| (text_of(&event["event"]), text_of(&event["message"]))).collect()
     };

@@ -375,7 +375,7 @@ fn the_page_shows_what_show_prints() {
         .collect();
     assert_eq!(table, json!(expected));
     // The latencies.
-    let latency = sandbox.bellows(&["show", "latency", "done", "--json"]).fine().json();
+    let latency = sandbox.bellows(&["show", "latency", "done", "--json"]).success().json();
     browser.value("view('timing')");
     browser.wait_for("document.querySelectorAll('#view-timing h3').length > 1");
     let text = browser.text("document.querySelector('#view-timing').innerText");
@@ -454,7 +454,7 @@ fn reloads_crashes_and_ends_are_shown() {
     let more = ENDLESS.replace("links = [", "links = [\"more.output -> rest.input\", ")
         + "[apps.more]\napp = \"source\"\nsize = 60\nrate = 1000\n[apps.rest]\napp = \"sink\"\n";
     fs::write(&file, more).unwrap();
-    sandbox.bellows(&["reload", "ends"]).fine();
+    sandbox.bellows(&["reload", "ends"]).success();
     browser.wait_for("$('alerts').textContent.includes('reloaded') && picture.apps.length == 4");
     assert!(browser.text("$('alerts').textContent").contains("added `more`, `rest`"));
     ends.signal(Signal::TERM);

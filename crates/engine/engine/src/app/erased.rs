@@ -72,7 +72,7 @@ pub(crate) trait DynApp: Send {
     fn type_name(&self) -> &'static str;
     fn slots(&self) -> usize;
     fn held(&self) -> usize;
-    fn leaves(&self) -> bool;
+    fn has_last_tick(&self) -> bool;
     fn is_finished(&self) -> bool;
     fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError>;
     fn begin(&mut self);
@@ -175,7 +175,7 @@ impl<A: App> DynApp for OwnLines<A> {
         App::held(&self.0)
     }
 
-    fn leaves(&self) -> bool {
+    fn has_last_tick(&self) -> bool {
         A::LEAVES
     }
 

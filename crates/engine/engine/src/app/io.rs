@@ -26,9 +26,9 @@ pub struct Io<'a, A> {
     _app: PhantomData<fn(A)>,
 }
 
-// SAFETY: an Io exists for one call of an app. A worker makes it, which is enrolled with the readers of the process for as
-// long as it exists and passes between two breaths only; or `retire`, which is enrolled for as long as it ends apps and
-// never passes. Its reference to a node, which has cells, keeps it on the thread of the call.
+// SAFETY: an Io exists for one call of an app. A worker makes it, which is registered with the readers of the process
+// for as long as it exists and passes between two breaths only; or `retire`, which is registered for as long as it ends
+// apps and never passes. Its reference to a node, which has cells, keeps it on the thread of the call.
 unsafe impl<A> Breath for Io<'_, A> {}
 
 impl<'a, A: App> Io<'a, A> {
@@ -343,14 +343,14 @@ impl<'a, A: App> Io<'a, A> {
     /// an interface got them, for example.
     pub fn dropped_outside(&self, count: u64, reason: DropReason<A>) {
         self.lost(count, reason);
-        self.node.count_unmade(count as usize);
+        self.node.count_unbuffered_drops(count as usize);
     }
 
     /// Counts packets that nobody gets because the pool had no buffer, such as copies, as `no_buffer`. What an app makes
     /// later, or says to a neighbour, is no packet of anybody: it has a counter of its own.
     pub fn count_no_buffer(&self, count: usize) {
         self.node.count_common(common::NO_BUFFER, count);
-        self.node.count_unmade(count);
+        self.node.count_unbuffered_drops(count);
     }
 
     /// Counts packets as made that the app neither took from an input nor made in this call: another thread made them,
@@ -645,7 +645,7 @@ fn link_drop_reason(index: u32) -> usize {
 #[cold]
 #[inline(never)]
 fn count_missing_copies(node: &Node, index: u32, refused: usize, no_buffer: usize) {
-    node.count_unmade(refused + no_buffer);
+    node.count_unbuffered_drops(refused + no_buffer);
     if no_buffer > 0 {
         node.count_common(common::NO_BUFFER, no_buffer);
     }

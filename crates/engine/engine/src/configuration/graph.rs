@@ -150,7 +150,7 @@ impl Sketch {
                 usual: Default::default(),
                 state: NonNull::dangling(),
                 links: NonNull::dangling(),
-                doing: NonNull::dangling(),
+                activity: NonNull::dangling(),
                 inputs: wiring[app].0.iter().map(number).collect(),
                 outputs: wiring[app].1.iter().map(number).collect(),
                 index: app,
@@ -253,11 +253,11 @@ impl Graph {
     /// Attaches the nodes to the thread that is about to run the graph.
     pub(crate) fn attach(&mut self, state: &ThreadState) {
         let links = NonNull::from(self.table());
-        let doing = NonNull::from(&self.table.slab.cells()[self.table.worker().cell + cells::DOING]);
+        let activity = NonNull::from(&self.table.slab.cells()[self.table.worker().cell + cells::DOING]);
         for (node, app) in self.nodes.iter_mut().zip(&self.apps) {
             node.state = NonNull::from(state);
             node.links = links;
-            node.doing = doing;
+            node.activity = activity;
             node.app.set(app.address());
         }
     }

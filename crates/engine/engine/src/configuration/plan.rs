@@ -86,8 +86,8 @@ impl ReconfigurationPlan {
             (AppAction::Replace(app), Some(old)) => show(old.slab(), app),
             (_, Some(old)) => {
                 let slab = old.slab();
-                slab.name_newcomer(&new.topology().apps[index].name);
-                show(slab, doing::NEWCOMER);
+                slab.name_new_app(&new.topology().apps[index].name);
+                show(slab, doing::NEW_APP);
             }
             (_, None) => {}
         }

@@ -41,7 +41,7 @@ pub(crate) struct RetireReport {
 pub(crate) fn retire(graphs: Vec<Graph>, retired_apps: &[RetiredApp]) -> RetireReport {
     let mut report = RetireReport::default();
     // The apps may read shared values once more, while workers go on and replace them.
-    let _reader = Readers::of_process().enrol(|| ());
+    let _reader = Readers::of_process().register(|| ());
     // The workers have their own state. Declared before the graphs, so that the graphs are dropped first.
     let state = detached_state();
     let mut graphs = graphs;

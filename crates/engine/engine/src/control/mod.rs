@@ -57,7 +57,7 @@ impl Control {
     /// engine has written them and is not woken.
     pub fn refresh(&self) {
         self.shared.attention.raise_quietly(request::GAUGES);
-        self.shared.for_each_further(|attention| attention.raise_quietly(request::GAUGES));
+        self.shared.for_each_other_worker(|attention| attention.raise_quietly(request::GAUGES));
     }
 
     /// The current values of all counters.
@@ -83,9 +83,9 @@ impl Control {
             let ask = || attention.raise_quietly(request::WATCHDOG);
             watchdog.watch(ask, || self.shared.liveness_of(name), &awake);
         };
-        let further = self.shared.further();
+        let others = self.shared.other_workers();
         thread::scope(|scope| {
-            for post in &further {
+            for post in &others {
                 let watch = || watch(&post.name, &post.attention, &post.watchdog);
                 let thread = thread::Builder::new().name("watchdog".to_owned()).spawn_scoped(scope, watch);
                 // Without a thread, only breaths that are timed anyway are found.
@@ -98,18 +98,18 @@ impl Control {
     /// Whether all workers sleep, or have just woken up: [`watch_breaths`](Control::watch_breaths) will find those that
     /// are awake.
     pub fn rests(&self) -> bool {
-        self.shared.watchdog.dozes() && self.shared.further().iter().all(|post| post.watchdog.dozes())
+        self.shared.watchdog.dozes() && self.shared.other_workers().iter().all(|post| post.watchdog.dozes())
     }
 
     /// The slow breaths of all workers, and the standstills of the process, since the last call.
     pub fn take_slow_breaths(&self) -> SlowBreaths {
-        let further = self.shared.further();
+        let others = self.shared.other_workers();
         let own = (MAIN, &self.shared.watchdog);
-        let watchdogs = std::iter::once(own).chain(further.iter().map(|post| (&*post.name, &post.watchdog)));
+        let watchdogs = std::iter::once(own).chain(others.iter().map(|post| (&*post.name, &post.watchdog)));
         let mut all = SlowBreaths::default();
         for (worker, watchdog) in watchdogs {
             let SlowBreaths { mut first, more } = watchdog.take();
-            if !further.is_empty() {
+            if !others.is_empty() {
                 first.iter_mut().for_each(|slow| slow.worker = Some(worker.to_owned()));
             }
             all.first.extend(first);

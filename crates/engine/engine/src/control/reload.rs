@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bellows_observe::{Reloaded, RuntimeDir};
 use bellows_packet::return_free_buffers;
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 use bellows_wiring::WiringError;
 
 use super::Control;
@@ -34,13 +34,13 @@ pub enum ReloadError {
     /// The counters cannot be created.
     #[error(
         "cannot create the counters: {0}; {help}; the old configuration runs on",
-        help = way_out(.0, "free some memory or space on the tmpfs")
+        help = remedy(.0, "free some memory or space on the tmpfs")
     )]
     Counters(io::Error),
     /// The new configuration runs, but other processes cannot see its counters.
     #[error(
         "the new configuration runs, but its counters cannot be published: {0}; {help}",
-        help = way_out(.0, "make the runtime directory writable and reload again")
+        help = remedy(.0, "make the runtime directory writable and reload again")
     )]
     Unpublished(io::Error),
     /// A new worker cannot start.

@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     /// How to reach the first worker.
     pub(crate) attention: Arc<Attention>,
     /// How to reach the others.
-    further: Mutex<Vec<Post>>,
+    other_workers: Mutex<Vec<Post>>,
     pub(super) mailbox: Mutex<Mailbox>,
     /// Locked throughout a reload, so that reloads run one at a time.
     pub(super) current: Mutex<Current>,
@@ -194,7 +194,7 @@ impl Shared {
         let (topology, slab) = (Arc::clone(topology), Arc::clone(slab));
         Ok(Shared {
             attention: Arc::new(Attention::new()?),
-            further: Mutex::default(),
+            other_workers: Mutex::default(),
             mailbox: Mutex::new(Mailbox::Open(None)),
             current: Mutex::new(Current { topology: Arc::clone(&topology), generation: 0 }),
             view: Mutex::new(View { slab, breaths, topology, statuses: Vec::new() }),
@@ -249,18 +249,18 @@ impl Shared {
     }
 
     /// Sets the workers other than the first.
-    pub(crate) fn set_further(&self, posts: Vec<Post>) {
-        *lock(&self.further) = posts;
+    pub(crate) fn set_other_workers(&self, posts: Vec<Post>) {
+        *lock(&self.other_workers) = posts;
     }
 
     /// The workers other than the first.
-    pub(crate) fn further(&self) -> Vec<Post> {
-        lock(&self.further).clone()
+    pub(crate) fn other_workers(&self) -> Vec<Post> {
+        lock(&self.other_workers).clone()
     }
 
     /// Reaches all workers other than the first.
-    pub(crate) fn for_each_further(&self, mut reach: impl FnMut(&Attention)) {
-        lock(&self.further).iter().for_each(|post| reach(&post.attention));
+    pub(crate) fn for_each_other_worker(&self, mut reach: impl FnMut(&Attention)) {
+        lock(&self.other_workers).iter().for_each(|post| reach(&post.attention));
     }
 
     /// Writes the map of the current code for perf. If that fails, the old map stays and perf shows unknown code.
@@ -319,6 +319,6 @@ impl Shared {
         drop(self.take_orders());
         self.end_new_trials();
         self.watchdog.close();
-        lock(&self.further).iter().for_each(|post| post.watchdog.close());
+        lock(&self.other_workers).iter().for_each(|post| post.watchdog.close());
     }
 }

@@ -30,8 +30,8 @@ fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
 /// One app in the network: its links, slots and counters, and a pointer to the app itself. A call gets nothing else.
 ///
 /// Invariant: from [`Graph::attach`](crate::configuration::Graph::attach) until the graph that owns the node is
-/// dropped, `state`, `links` and `doing` point at the state of the thread that runs the graph, the graph's links and a
-/// cell of its counters, and `app` points at the app of this node. Only that thread follows them, while it breathes.
+/// dropped, `state`, `links` and `activity` point at the state of the thread that runs the graph, the graph's links and
+/// a cell of its counters, and `app` points at the app of this node. Only that thread follows them, while it breathes.
 /// Once another graph runs, only the thread that ends this graph does, after attaching it to a state of its own.
 pub(crate) struct Node {
     pub(crate) app: Cell<*mut ()>,
@@ -45,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) state: NonNull<ThreadState>,
     pub(crate) links: NonNull<LinkTable>,
     /// The counter cell that shows what the engine is doing.
-    pub(crate) doing: NonNull<AtomicU64>,
+    pub(crate) activity: NonNull<AtomicU64>,
     /// Its links by port, or [`OPEN`].
     pub(crate) inputs: Box<[u32]>,
     pub(crate) outputs: Box<[u32]>,
@@ -89,7 +89,7 @@ impl Node {
     /// Begins a call of the app.
     #[inline(always)]
     pub(crate) fn begin_call(&self, entry: usize) {
-        self.doing().store(doing::calling(self.index), Relaxed);
+        self.activity().store(doing::calling(self.index), Relaxed);
         let calls = &self.calls[entry];
         calls.set(calls.get() + 1);
     }
@@ -97,7 +97,7 @@ impl Node {
     /// Ends the call: buffers allocated and freed since the previous call go to the app's account.
     #[inline(always)]
     pub(crate) fn end_call(&self) {
-        self.doing().store(doing::NOTHING, Relaxed);
+        self.activity().store(doing::NOTHING, Relaxed);
         let (now, buffers) = (buffer_use(), &self.state().buffers);
         if now != buffers.get() {
             self.record(now.since(buffers.replace(now)));
@@ -136,7 +136,7 @@ impl Node {
         ];
         let dropped = (self.cell..self.own_counters).map(|cell| slab.get(cell));
         let dropped = dropped.chain([of(&self.outputs, &refused), account(account::PAST_TXDROP)]);
-        let dropped = sum(dropped).wrapping_sub(account(account::UNMADE));
+        let dropped = sum(dropped).wrapping_sub(account(account::UNBUFFERED_DROPS));
         let uncounted = self.freed.get().wrapping_sub(dropped).cast_signed();
         Discrepancy {
             leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
@@ -160,14 +160,14 @@ impl Node {
 
     /// Counts drops of packets that never had a buffer.
     #[cold]
-    pub(crate) fn count_unmade(&self, count: usize) {
-        self.links().slab.add(self.account + account::UNMADE, count as u64);
+    pub(crate) fn count_unbuffered_drops(&self, count: usize) {
+        self.links().slab.add(self.account + account::UNBUFFERED_DROPS, count as u64);
     }
 
     #[inline(always)]
-    fn doing(&self) -> &AtomicU64 {
+    fn activity(&self) -> &AtomicU64 {
         // SAFETY: the type's invariant.
-        unsafe { self.doing.as_ref() }
+        unsafe { self.activity.as_ref() }
     }
 
     pub(crate) fn slots<'a>(&self, table: &'a LinkTable) -> &'a [BreathSlot] {

@@ -31,7 +31,7 @@ impl Worker {
     #[cold]
     pub(crate) fn prepare_to_leave(&self) -> bool {
         let Graph { apps, nodes, own, .. } = &self.graph;
-        let mut leaving = own.iter().filter(|&&app| apps[app].leaves()).peekable();
+        let mut leaving = own.iter().filter(|&&app| apps[app].has_last_tick()).peekable();
         let is_needed = leaving.peek().is_some();
         leaving.for_each(|&app| nodes[app].deadline.set(0));
         if is_needed {

@@ -8,13 +8,14 @@
 //! | `mod.rs` | the loop over breaths, and ticks |
 //! | `sampled.rs` | sampled breaths, and the pace of breaths |
 //! | `failures.rs` | the replacement of apps that panic |
-//! | `rest.rs`, `sleep.rs` | idleness |
+//! | `completion.rs` | whether a worker is out of work |
+//! | `sleep.rs` | idleness |
 //! | `gauges.rs`, `end.rs` | what a worker shows, and the end of its graph |
 
+mod completion;
 mod end;
 mod failures;
 mod gauges;
-mod rest;
 mod sampled;
 mod sleep;
 
@@ -88,10 +89,10 @@ pub(crate) struct Worker {
     has_closed: bool,
     /// Its part in the reclamation of shared values.
     reader: Reader,
-    /// Checks to skip while it rests.
+    /// Checks to skip while it is out of work.
     checks_to_skip: u32,
-    /// If it rested at its last verdict, the number of breaths in which a packet had moved by then.
-    rested_at: Option<u64>,
+    /// If it was out of work at its last verdict, the number of breaths in which a packet had moved by then.
+    out_of_work_at: Option<u64>,
     /// Whether other workers may need its free buffers.
     has_others: bool,
 }
@@ -110,7 +111,7 @@ impl Worker {
         graph.attach(&state);
         let reader = {
             let attention = Arc::clone(&attention);
-            Readers::of_process().enrol(move || attention.raise(request::PASS))
+            Readers::of_process().register(move || attention.raise(request::PASS))
         };
         let breaths_to_sample =
             if settings.sampling { state.sampler.next_interval() } else { sampling::RECORD_INTERVAL };
@@ -134,7 +135,7 @@ impl Worker {
             has_closed: false,
             reader,
             checks_to_skip: 0,
-            rested_at: None,
+            out_of_work_at: None,
             has_others: false,
         }
     }
@@ -155,8 +156,8 @@ impl Worker {
     }
 
     /// Between two breaths: no app has a reference to a shared value.
-    pub(crate) fn pass(&self) {
-        self.reader.pass();
+    pub(crate) fn quiescent(&self) {
+        self.reader.quiescent();
     }
 
     /// The sampler of this thread.
@@ -234,7 +235,7 @@ impl Worker {
                 self.write_gauges();
             }
             if requests & request::PASS != 0 {
-                self.pass();
+                self.quiescent();
             }
             if requests & request::PAUSE != 0 {
                 return;
@@ -245,11 +246,11 @@ impl Worker {
             let has_moved = self.state.moved.get() != moved;
             let verdict = match exit_reason {
                 _ if self.has_closed => Verdict::Closed,
-                ExitReason::Idle if self.still_rests() => Verdict::Rests,
+                ExitReason::Idle if self.is_still_out_of_work() => Verdict::OutOfWork,
                 ExitReason::Request if !has_moved => attention.published().verdict(),
                 _ => Verdict::Works,
             };
-            self.rested_at = (verdict != Verdict::Works).then(|| self.moved());
+            self.out_of_work_at = (verdict != Verdict::Works).then(|| self.moved());
             attention.judge(verdict, has_moved, self.has_failures(), first);
             if matches!(exit_reason, ExitReason::Idle) && self.may_sleep() {
                 self.write_gauges();

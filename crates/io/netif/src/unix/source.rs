@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bellows_ipc::socket;
 use bellows_ipc::socket_file::SocketFile;
-use bellows_sys::way_out;
+use bellows_sys::remedy;
 use rustix::io::Errno;
 
 use super::dgram::DgramQueue;
@@ -172,12 +172,12 @@ fn not_there(path: &Path, error: &io::Error) -> OpenError {
         WouldBlock => OpenError::Missing(format!("too many connections wait at the socket {path}")),
         _ => {
             let usual = "is it a socket of the same `kind`, and free for this port?";
-            OpenError::Failed(format!("cannot connect to {path}: {error}; {}", way_out(error, usual)))
+            OpenError::Failed(format!("cannot connect to {path}: {error}; {}", remedy(error, usual)))
         }
     }
 }
 
 fn no_queue(error: &io::Error) -> OpenError {
-    let help = way_out(error, "end other programs, or raise their limits with `ulimit`");
+    let help = remedy(error, "end other programs, or raise their limits with `ulimit`");
     OpenError::Failed(format!("the connection cannot be used: {error}; {help}"))
 }

@@ -85,7 +85,7 @@ fn a_file_with_everything_is_understood() {
 
 /// Each change of the file, what the error says, its line and the way out.
 #[test]
-fn mistakes_are_told_with_their_line_and_the_way_out() {
+fn mistakes_are_told_with_their_line_and_the_remedy() {
     let cases = [
         ("seed = 7", "sead = 7", "no key `sead`", "did you mean `seed`"),
         ("seed = 7", "seed = -7", "`seed` is not a valid number", "0 or more"),
@@ -210,7 +210,7 @@ fn what_is_missing_is_told_without_a_place() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_has_a_way_out() {
+fn a_file_that_cannot_be_read_has_a_remedy() {
     let folder = bellows_testkit::scratch();
     let missing = load(&folder.path().join("missing.toml")).unwrap_err().to_string();
     assert!(missing.contains("cannot read") && missing.contains("check the path"), "{missing}");

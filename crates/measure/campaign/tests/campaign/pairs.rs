@@ -216,7 +216,7 @@ fn pairs_are_part_of_the_campaign() {
 }
 
 #[test]
-fn mistakes_about_pairs_are_told_with_the_way_out() {
+fn mistakes_about_pairs_are_told_with_the_remedy() {
     let text = |more: &str| {
         format!(
             "name = 'x'\ncommand = ['true']\n{more}\n[score]\njson = 'a'\nunit = '1'\n\

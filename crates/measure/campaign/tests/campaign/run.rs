@@ -166,7 +166,7 @@ fn commands_get_their_words_variables_and_processors() {
 }
 
 #[test]
-fn processors_and_folders_that_do_not_exist_have_a_way_out() {
+fn processors_and_folders_that_do_not_exist_have_a_remedy() {
     let error = |result: Result<LocalExecutor<'_>, ExecuteError>| result.err().unwrap().to_string();
     let far = shell("true", "cpus = [1000]");
     let text = error(LocalExecutor::new(&far, Path::new(".")));

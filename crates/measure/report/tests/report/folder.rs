@@ -181,7 +181,7 @@ fn files_are_told_by_what_they_hold() {
 }
 
 #[test]
-fn what_is_no_source_is_an_error_with_a_way_out() {
+fn what_is_no_source_is_an_error_with_a_remedy() {
     let scratch = scratch();
     let error = |path: &Path| ResultSource::open(path, None).unwrap_err().to_string();
     assert!(error(scratch.path()).contains("has no results of a campaign; check the path"));

@@ -321,7 +321,7 @@ impl Drop for GroupChanges<'_> {
         let GroupState { numbers, units, .. } = &mut *self.state;
         for nodes in [numbers, units] {
             if nodes.has_dropped() {
-                nodes.retire(self.groups.readers.ask());
+                nodes.retire(self.groups.readers.start_grace_period());
             }
         }
     }

@@ -218,7 +218,7 @@ fn a_reader_finds_only_paths_of_its_group() {
     thread::scope(|scope| {
         let _stop = Stop(&stop);
         for _ in 0..2 {
-            let reader = readers.enrol(|| ());
+            let reader = readers.register(|| ());
             scope.spawn(|| {
                 let reader = reader;
                 let mut found = 0;
@@ -234,7 +234,7 @@ fn a_reader_finds_only_paths_of_its_group() {
                             }
                         }
                     }
-                    reader.pass();
+                    reader.quiescent();
                 }
             });
         }

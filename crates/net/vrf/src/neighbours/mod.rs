@@ -12,8 +12,8 @@ use std::fmt;
 use bellows_wire::MacAddr;
 
 use self::room::{Class, Newcomer, Room};
-pub use crate::outline::NeighbourKey;
-use crate::outline::{HashCounts, Outline};
+pub use crate::neighbour_filter::NeighbourKey;
+use crate::neighbour_filter::{HashCounts, NeighbourFilter};
 
 /// How long neighbours are waited for, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub struct Neighbours {
     by_state: [usize; NeighbourState::COUNT],
     /// When the last one of the watched neighbours that were to be asked has its turn.
     turn: u64,
-    outline: Outline,
+    filter: NeighbourFilter,
 }
 
 /// What a glance tells of a neighbour.
@@ -246,7 +246,7 @@ impl Neighbours {
             watched: BTreeSet::new(),
             by_state: [0; NeighbourState::COUNT],
             turn: 0,
-            outline: Outline::new(),
+            filter: NeighbourFilter::new(),
         }
     }
 
@@ -263,13 +263,13 @@ impl Neighbours {
     /// False if there is no such neighbour; true if there is one, and seldom otherwise. Hot.
     #[inline]
     pub fn may_know(&self, key: NeighbourKey) -> bool {
-        self.outline.counts(key).all > 0
+        self.filter.counts(key).all > 0
     }
 
     /// What can be told of a neighbour that is [wanted](Neighbours::want) without a look at it. Hot.
     #[inline]
     pub fn glance(&self, key: NeighbourKey, need: Need, origin: u16, now: u64) -> Glance {
-        match self.outline.counts(key) {
+        match self.filter.counts(key) {
             HashCounts { all: 0, .. } if self.has_no_room(key.0, need, origin, now) => Glance::Full,
             HashCounts { all: 0 | u8::MAX, .. } => Glance::Open,
             HashCounts { all, awaited } if all == awaited => Glance::Awaited,
@@ -281,7 +281,7 @@ impl Neighbours {
     pub fn set_awaited(&mut self, key: NeighbourKey) {
         if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.mac.is_none() && !entry.is_awaited) {
             entry.is_awaited = true;
-            self.outline.set_awaited(key, true);
+            self.filter.set_awaited(key, true);
         }
     }
 
@@ -396,7 +396,7 @@ impl Neighbours {
         self.entries.insert(key, permanent);
         self.file(key);
         self.by_state[state as usize] += 1;
-        self.outline.add(key);
+        self.filter.add(key);
     }
 
     /// Takes over a neighbour whose address is known from others, or that has failed there, in the state that it has
@@ -430,7 +430,7 @@ impl Neighbours {
     /// Forgets a neighbour. Returns its address, if it was known.
     fn remove(&mut self, key: NeighbourKey) -> Option<MacAddr> {
         let entry = self.entries.remove(&key)?;
-        self.outline.remove(key, entry.is_awaited);
+        self.filter.remove(key, entry.is_awaited);
         self.deadlines.remove(&(entry.deadline, key));
         self.by_state[entry.state as usize] -= 1;
         if let Some(class) = entry.class {
@@ -558,9 +558,9 @@ impl Neighbours {
         self.by_state[state as usize] += 1;
         self.entries.insert(key, NeighbourEntry { state, mac, asked, deadline, is_awaited, class: None, filed });
         self.file(key);
-        self.outline.add(key);
+        self.filter.add(key);
         if is_awaited {
-            self.outline.set_awaited(key, true);
+            self.filter.set_awaited(key, true);
         }
         self.deadlines.insert((deadline, key));
     }

@@ -98,7 +98,7 @@ fn a_glance_tells_who_finds_no_room_and_for_whom_enough_packets_wait() {
     all_due(&mut neighbours, 3 * SECOND);
     all_due(&mut neighbours, 4 * SECOND);
     assert_eq!(glance(&neighbours, 2, Need::Destination), Glance::Open, "it is gone");
-    assert!(neighbours.outline.all_counts().iter().all(|counts| counts.awaited == 0));
+    assert!(neighbours.filter.all_counts().iter().all(|counts| counts.awaited == 0));
 }
 
 #[test]
@@ -441,14 +441,14 @@ proptest! {
             for state in STATES {
                 prop_assert_eq!(in_state(state).count(), neighbours.in_state(state), "{:?}", state);
             }
-            let mut counts = vec![HashCounts::default(); neighbours.outline.all_counts().len()];
+            let mut counts = vec![HashCounts::default(); neighbours.filter.all_counts().len()];
             for (&key, entry) in &neighbours.entries {
-                let place = &mut counts[neighbours.outline.place(key)];
+                let place = &mut counts[neighbours.filter.place(key)];
                 place.all += 1;
                 place.awaited += u8::from(entry.is_awaited);
                 prop_assert!(!entry.is_awaited || entry.mac.is_none());
             }
-            prop_assert!(*counts == *neighbours.outline.all_counts());
+            prop_assert!(*counts == *neighbours.filter.all_counts());
             for (number, need) in (0..16).flat_map(|number| [(number, Need::Destination), (number, Need::NextHop)]) {
                 let is_awaited = neighbours.entries.get(&key(number)).is_some_and(|entry| entry.is_awaited);
                 let glance = neighbours.glance(key(number), need, 1, 0);

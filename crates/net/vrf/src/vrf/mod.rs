@@ -268,7 +268,7 @@ impl Vrf {
     /// Whether a group of paths has one through an interface; false for a single adjacency.
     #[inline]
     pub fn is_group_through(&self, breath: &impl Breath, next: u32, interface: u16) -> bool {
-        let is_through = |path| self.adjacencies.shape(path).interface() == interface;
+        let is_through = |path| self.adjacencies.state(path).interface() == interface;
         next >= FIRST_GROUP && self.groups.table(breath).has_path(next, is_through)
     }
 

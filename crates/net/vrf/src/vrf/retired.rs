@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use bellows_shared::{Passage, Readers};
+use bellows_shared::{GracePeriod, Readers};
 
 /// Breaths of a worker alone: its links are emptied in each, but those that close a loop in the next.
 const ROUNDS_ALONE: u32 = 4;
@@ -30,7 +30,7 @@ pub(super) struct Retired {
 }
 
 struct Batch {
-    passage: Passage,
+    grace_period: GracePeriod,
     /// Breaths after this one.
     left: u32,
     ended: Vec<(u32, usize)>,
@@ -39,12 +39,12 @@ struct Batch {
 impl Batch {
     /// Whether all workers have taken the breaths, as far as they do while nobody waits.
     fn is_over(&mut self, readers: &Readers) -> bool {
-        while self.passage.is_over() {
+        while self.grace_period.is_over() {
             if self.left == 0 {
                 return true;
             }
             self.left -= 1;
-            self.passage = readers.ask();
+            self.grace_period = readers.start_grace_period();
         }
         false
     }
@@ -72,11 +72,11 @@ impl Retired {
             return;
         }
         let ended = std::mem::take(&mut self.dropped).into_iter().collect();
-        let passage = self.readers.ask();
-        let rounds = if passage.readers() > 1 { ROUNDS } else { ROUNDS_ALONE };
+        let grace_period = self.readers.start_grace_period();
+        let rounds = if grace_period.readers() > 1 { ROUNDS } else { ROUNDS_ALONE };
         #[cfg(test)]
         let rounds = if self.is_hasty { 1 } else { rounds };
-        self.waiting.push_back(Batch { passage, left: rounds - 1, ended });
+        self.waiting.push_back(Batch { grace_period, left: rounds - 1, ended });
     }
 
     /// The next one that no worker has in hand, and the number of uses that have ended.

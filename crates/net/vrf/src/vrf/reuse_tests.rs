@@ -99,7 +99,7 @@ impl Workers<'_> {
                 Some(_) => self.outcome.wrong += 1,
             }
         }
-        self.second.pass();
+        self.second.quiescent();
     }
 }
 
@@ -119,7 +119,7 @@ fn run(seed: u64, plan: Plan) -> Outcome {
     let mut workers = Workers {
         vrf: &vrf,
         first: vrf.v4.reader(),
-        second: readers.enrol(|| ()),
+        second: readers.register(|| ()),
         between: VecDeque::new(),
         outcome: Outcome::default(),
     };
@@ -138,7 +138,7 @@ fn run(seed: u64, plan: Plan) -> Outcome {
             }
             3 => drop(changes.remove(IpPrefix::V4(prefix.parse().unwrap()), None)),
             4..=6 => workers.look_up(),
-            _ if plan.holds && random.u8(..50) != 0 => workers.second.pass(),
+            _ if plan.holds && random.u8(..50) != 0 => workers.second.quiescent(),
             _ => workers.rewrite(),
         }
         changes.commit().unwrap();

@@ -61,8 +61,8 @@ pub(crate) struct Cache {
     is_short: bool,
     /// Whether it had nothing to share when it last should: then it shares before it takes packets, not only now and
     /// then, when it may always have put the last free buffer to use just before.
-    owes: bool,
-    /// Whether to take packets is no more than to take the current magazine: neither sorts nor owes.
+    must_share: bool,
+    /// Whether to take packets is no more than to take the current magazine: it neither sorts nor must share.
     is_plain: bool,
 }
 
@@ -91,7 +91,7 @@ impl Cache {
             outgoing: Vec::new(),
             shortages: pool.shortages.count(),
             is_short: false,
-            owes: false,
+            must_share: false,
             is_plain: pool.parts.len() == 1,
         }
     }
@@ -169,7 +169,7 @@ impl Cache {
 
     #[cold]
     fn take_elsewhere(&mut self) -> Held {
-        if self.owes {
+        if self.must_share {
             self.share();
         }
         if self.current.length > 0 {
@@ -788,7 +788,7 @@ mod tests {
     /// A thread that has put its last free buffer to use whenever it should share, and takes what it frees before the next
     /// time.
     #[test]
-    fn a_thread_that_has_nothing_when_it_should_share_owes_it() {
+    fn a_thread_that_has_nothing_when_it_should_share_must_share_later() {
         let pool = pool(128, &[]);
         let mut turns = Turns::new(pool, 2);
         turns.turn(1, Breath::Make { burst: 128, kept: 128 });

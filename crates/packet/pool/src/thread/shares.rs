@@ -63,12 +63,12 @@ impl Cache {
         // If there are fewer buffers than threads, others come first the next time.
         members.rotate_left(count.min(1));
         let is_other = |member: &&Arc<Member>| !Arc::ptr_eq(member, &self.member);
-        self.owes = members.iter().filter(is_other).any(|member| member.mailbox.is_asked());
-        self.is_plain = !self.sorts && !self.owes;
+        self.must_share = members.iter().filter(is_other).any(|member| member.mailbox.is_asked());
+        self.is_plain = !self.sorts && !self.must_share;
         drop(members);
         free.into_iter().for_each(|magazine| self.give(magazine));
         self.send_outgoing();
-        if !self.owes {
+        if !self.must_share {
             self.shortages = shortages;
         }
     }

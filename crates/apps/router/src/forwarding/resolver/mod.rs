@@ -17,8 +17,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bellows_common::full_table::FullTable;
-use bellows_common::lanes::Lanes;
 use bellows_common::limit::SharedLimit;
+use bellows_common::nexts::NextVectors;
 use bellows_config::Duration;
 use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
@@ -146,12 +146,12 @@ impl Resolver {
 
     /// Finds the outputs of the interfaces.
     #[cold]
-    pub(crate) fn rewire<A: App>(&mut self, io: &Io<A>, lanes: &mut Lanes) {
+    pub(crate) fn rewire<A: App>(&mut self, io: &Io<A>, next_vectors: &mut NextVectors) {
         let find = |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
         let interfaces = self.domain.tables().interfaces().iter();
         let output = |interface: &Interface| find(&interface.port).map_or(UNUSUAL, |output| output as u16);
         self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(output)).collect();
-        lanes.resize(io.outputs());
+        next_vectors.resize(io.outputs());
     }
 
     /// The output of an interface, if it is linked.

@@ -1,6 +1,6 @@
 //! `vlan-mux`: a trunk with several VLANs, and a port for each of them.
 
-use bellows_common::lanes::{Lanes, UNUSUAL, Verdict};
+use bellows_common::nexts::{Next, NextVectors, UNUSUAL};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
@@ -71,7 +71,7 @@ pub struct VlanMux {
     inputs: Vec<PortKind>,
     outputs: Outputs,
     trunk: Option<u16>,
-    lanes: Lanes,
+    next_vectors: NextVectors,
 }
 
 /// How frames are tagged.
@@ -209,39 +209,39 @@ impl VlanMux {
                 kind => self.outputs.enter(kind, output as u16),
             }
         }
-        self.lanes.resize(io.outputs());
+        self.next_vectors.resize(io.outputs());
     }
 
     /// Sends frames of the trunk to their VLANs.
     fn split(&mut self, io: &Io<Self>, index: usize) {
-        let VlanMux { tagging, keep_priority, outputs, lanes, .. } = self;
+        let VlanMux { tagging, keep_priority, outputs, next_vectors, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
-        let numbers = lanes.numbers(packets.len());
+        let numbers = next_vectors.nexts(packets.len());
         match outputs.stacked.is_empty() {
             true => outputs.split_all::<false>(packets, io.prefetch(), tagging, *keep_priority, numbers),
             false => outputs.split_all::<true>(packets, io.prefetch(), tagging, *keep_priority, numbers),
         }
-        lanes.send_all(io, index, input, |packet| match outer(packet.bytes(), tagging.protocols) {
-            Outer::TooShort => Verdict::Drop(VlanMux::TOO_SHORT),
-            Outer::Tagged(tag) if tag.id() != 0 => Verdict::Drop(VlanMux::UNKNOWN_VLAN),
-            _ => Verdict::Drop(VlanMux::UNTAGGED),
+        next_vectors.send_all(io, index, input, |packet| match outer(packet.bytes(), tagging.protocols) {
+            Outer::TooShort => Next::Drop(VlanMux::TOO_SHORT),
+            Outer::Tagged(tag) if tag.id() != 0 => Next::Drop(VlanMux::UNKNOWN_VLAN),
+            _ => Next::Drop(VlanMux::UNTAGGED),
         });
     }
 
     /// Sends frames of a VLAN, or those without, to the trunk.
     fn join(&mut self, io: &Io<Self>, index: usize, vlans: Vlans) {
-        let VlanMux { tagging, trunk, lanes, .. } = self;
+        let VlanMux { tagging, trunk, next_vectors, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let number = trunk.unwrap_or(UNUSUAL);
-        tagging.join_all(packets, io.prefetch(), vlans, number, lanes.numbers(packets.len()));
+        tagging.join_all(packets, io.prefetch(), vlans, number, next_vectors.nexts(packets.len()));
         let known = if matches!(vlans, Vlans::Two(..)) { tagging.inner_protocols } else { tagging.protocols };
-        lanes.send_all(io, index, input, |packet| match outer(packet.bytes(), known) {
-            _ if trunk.is_none() => Verdict::Drop(VlanMux::NO_TRUNK),
-            Outer::TooShort => Verdict::Drop(VlanMux::TOO_SHORT),
-            Outer::Tagged(_) if vlans == Vlans::None => Verdict::Drop(VlanMux::NATIVE_TAGGED),
-            _ => Verdict::Drop(VlanMux::NO_HEADROOM),
+        next_vectors.send_all(io, index, input, |packet| match outer(packet.bytes(), known) {
+            _ if trunk.is_none() => Next::Drop(VlanMux::NO_TRUNK),
+            Outer::TooShort => Next::Drop(VlanMux::TOO_SHORT),
+            Outer::Tagged(_) if vlans == Vlans::None => Next::Drop(VlanMux::NATIVE_TAGGED),
+            _ => Next::Drop(VlanMux::NO_HEADROOM),
         });
     }
 }
@@ -363,7 +363,7 @@ impl Configure for VlanMux {
             inputs: Vec::new(),
             outputs: Outputs::none(),
             trunk: None,
-            lanes: Lanes::new(),
+            next_vectors: NextVectors::new(),
         })
     }
 }

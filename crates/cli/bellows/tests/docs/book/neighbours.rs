@@ -230,7 +230,7 @@ impl Network {
 
 fn stop(running: Running<'_>) {
     running.signal(Signal::INT);
-    running.wait().fine();
+    running.wait().success();
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn what_campaigns_report() {
     let sandbox = Sandbox::new();
     let mut found = Found::new();
     let mut print = |words: &[&str]| {
-        sandbox.bellows_noting(words, &mut found).fine();
+        sandbox.bellows_noting(words, &mut found).success();
     };
     let sizes = sandbox.write("sizes.toml", SIZES);
     print(&["campaign", "register", &sizes, "--json"]);
@@ -107,6 +107,6 @@ fn tables_of_few_scores_are_reported() {
     for rows in ["", "a,1.5\n", "a,\nb,\n", "a,1\nb,2\n", "a,1\na,1\nb,1\nb,1\n", "a,-1\na,-2\nb,-3\n", &many] {
         let table = sandbox.write("table.csv", &format!("version,score\n{rows}"));
         // The output of a command is compared.
-        sandbox.bellows(&["campaign", "report", &table, "--json"]).fine();
+        sandbox.bellows(&["campaign", "report", &table, "--json"]).success();
     }
 }

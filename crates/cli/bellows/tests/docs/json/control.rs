@@ -240,7 +240,7 @@ fn requests_are_accepted_and_replies_have_their_forms() {
     try_look_ahead(&running, found);
 
     client.ask(&json!({ "command": "stop" }), found);
-    running.wait().fine();
+    running.wait().success();
     assert_met(Chapter::Control, found, &[], &[]);
 }
 

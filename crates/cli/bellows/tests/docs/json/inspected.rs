@@ -62,23 +62,23 @@ fn what_engines_do_from_moment_to_moment() {
     let mut found = Found::new();
     let mut print = |words: &[&str]| sandbox.bellows_noting(words, &mut found);
     for words in [&["apps"][..], &["apps", "source"], &["apps", "vrf"], &["apps", "engine"]] {
-        print(&[words, &["--json"]].concat()).fine();
+        print(&[words, &["--json"]].concat()).success();
     }
     print(&["filter", "tcp prt 80", "--json"]);
 
     let network = sandbox.write("network.toml", NETWORK);
     let running = sandbox.start(&[&network]);
     eventually("packets on the other worker", || running.counters()["links"][2]["packets"].as_u64() > Some(1_000));
-    print(&["timeline", "--all", "--json"]).fine();
-    print(&["show", "breath", "--json"]).fine();
+    print(&["timeline", "--all", "--json"]).success();
+    print(&["show", "breath", "--json"]).success();
     // Not everyone may sample.
     print(&["show", "hot", "--for", "100ms", "--json"]);
     let link = "classes.udp -> copies.input";
-    print(&["tap", link, "--count", "5", "--json"]).fine();
+    print(&["tap", link, "--count", "5", "--json"]).success();
     let capture = sandbox.path("packets.pcap").display().to_string();
-    print(&["tap", link, "--count", "5", "--write", &capture]).fine();
-    print(&["filter", "udp", "--read", &capture, "--list", "--json"]).fine();
-    let traced = print(&["trace", "--count", "500", "--for", "60s", "--json"]).fine();
+    print(&["tap", link, "--count", "5", "--write", &capture]).success();
+    print(&["filter", "udp", "--read", &capture, "--list", "--json"]).success();
+    let traced = print(&["trace", "--count", "500", "--for", "60s", "--json"]).success();
     assert!(traced.stdout.contains("\"dropped\"") && traced.stdout.contains("\"ended\""), "{traced:#?}");
 
     let mut place = |words: &[&str]| {
@@ -90,7 +90,7 @@ fn what_engines_do_from_moment_to_moment() {
         });
     };
     place(&["--workers", "2", "--write", "--no-cpus"]);
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload"]).success();
     place(&["--check", "--time", "300ms"]);
     drop(running);
 

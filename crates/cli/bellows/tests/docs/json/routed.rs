@@ -62,7 +62,7 @@ fn routes_neighbours_associations_and_addresses() {
     let mut found = Found::new();
     let mut print = |words: &str| -> Value {
         let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
-        sandbox.bellows_noting(&words, &mut found).fine().json()
+        sandbox.bellows_noting(&words, &mut found).success().json()
     };
     let path = sandbox.write("network.toml", NETWORK);
     let running = sandbox.start(&[&path]);

@@ -103,7 +103,7 @@ fn status<'a>(shown: &'a Value, name: &str) -> &'a Value {
 fn the_states_of_apps_and_shared_objects() {
     let sandbox = checkout(Sandbox::new());
     let mut found = Found::new();
-    let mut print = |words: &[&str]| sandbox.bellows_noting(words, &mut found).fine().json();
+    let mut print = |words: &[&str]| sandbox.bellows_noting(words, &mut found).success().json();
     let text = STATES.to_owned() + &tunnel::near("here", tunnel::GIVEN);
     let running = sandbox.start(&[&sandbox.write("states.toml", &text)]);
     let has_some = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
@@ -152,7 +152,7 @@ fn the_states_of_ports_at_interfaces_of_the_kernel() {
     let running = sandbox.start(&[&sandbox.write("ports.toml", &network.text())]);
     let mut found = Found::new();
     eventually("ports that are up", || {
-        let shown = sandbox.bellows_noting(&["show", "status", "--json"], &mut found).fine().json();
+        let shown = sandbox.bellows_noting(&["show", "status", "--json"], &mut found).success().json();
         names.iter().all(|name| status(&shown, name)["state"] == json!("up"))
     });
     drop(running);

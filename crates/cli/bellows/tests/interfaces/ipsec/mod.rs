@@ -38,7 +38,7 @@ impl Ends<'_> {
     /// Has Bellows take another network.
     fn reload(&self, line: Line) {
         self.sandbox.write(NETWORK, &network(self.sandbox, &self.keys, line));
-        self.sandbox.bellows(&["reload"]).fine();
+        self.sandbox.bellows(&["reload"]).success();
     }
 
     fn add(&mut self, pair: &Pair, way: Way) {
@@ -231,5 +231,5 @@ fn esp_is_that_of_linux() {
     hostile::lines_do_no_harm(&mut ends);
     drop(ends.guest);
     ends.running.signal(Signal::INT);
-    ends.running.wait().fine();
+    ends.running.wait().success();
 }

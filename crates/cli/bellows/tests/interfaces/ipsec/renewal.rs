@@ -21,7 +21,7 @@ pub(super) fn pass_32_bits(ends: &mut Ends<'_>) {
         }
         wait_for_answers(ends, before);
         let sequence = || {
-            let shown = ends.sandbox.bellows(&["esp", "show", pair.name, "--json"]).fine().json();
+            let shown = ends.sandbox.bellows(&["esp", "show", pair.name, "--json"]).success().json();
             shown["pairs"][0]["inbound"]["sequence"].as_u64()
         };
         within(PATIENCE, "a number above 32 bits", || sequence().is_some_and(|number| number > 1 << 32));
@@ -67,7 +67,7 @@ fn by_commands(ends: &mut Ends<'_>, keys: Keys) {
         let rekey = |way: Way, key: &str| {
             let path = ends.sandbox.write_secret(file(way), &keys.key(pair, way));
             let spi = format!("{:#x}", keys.spi(pair, way));
-            ends.sandbox.bellows(&["esp", "rekey", pair.name, key, &spi, keys.algorithm, &path]).fine();
+            ends.sandbox.bellows(&["esp", "rekey", pair.name, key, &spi, keys.algorithm, &path]).success();
         };
         ends.guest.run(&keys.state(pair, Way::ToGuest, ""));
         rekey(Way::ToGuest, "--outbound");

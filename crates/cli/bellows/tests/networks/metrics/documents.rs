@@ -9,7 +9,7 @@ use crate::support::{Sandbox, root};
 
 /// The names of all metrics, with those of the parts of histograms.
 fn names() -> BTreeSet<String> {
-    let printed = Sandbox::new().bellows(&["metrics", "--list"]).fine().stdout;
+    let printed = Sandbox::new().bellows(&["metrics", "--list"]).success().stdout;
     let rows = printed.lines().filter_map(|line| line.strip_prefix("| `bellows_"));
     let mut names = BTreeSet::new();
     for row in rows {

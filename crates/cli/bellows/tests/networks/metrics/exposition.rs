@@ -186,7 +186,7 @@ fn metrics_are_the_counters_of_a_network() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("busy.toml", BUSY);
     let (running, shown) = stopped(&sandbox, &[&network], 1_000);
-    let text = sandbox.bellows(&["metrics"]).fine().stdout;
+    let text = sandbox.bellows(&["metrics"]).success().stdout;
     let samples = samples(&text);
     assert_same(&samples, &shown);
     // What types of apps declare.
@@ -205,7 +205,7 @@ fn metrics_are_the_counters_of_a_network() {
     assert!(!text.contains("port=\"copy\""));
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     let build = samples.keys().find(|name| name.starts_with("bellows_build_info")).unwrap();
-    let program = sandbox.bellows(&["--version"]).fine().stdout;
+    let program = sandbox.bellows(&["--version"]).success().stdout;
     let (_, built) = program.trim_end().trim_end_matches(')').split_once(" (").unwrap();
     let (revision, features) = built.split_once("; features: ").unwrap();
     assert_eq!(*build, format!("bellows_build_info{{{version},revision=\"{revision}\",features=\"{features}\"}}"));
@@ -233,15 +233,15 @@ app = "sink"
 "#;
     let sandbox = Sandbox::new();
     let running = sandbox.start(&[&sandbox.write("large.toml", LARGE)]);
-    let scraped = || samples(&sandbox.bellows(&["metrics"]).fine().stdout);
+    let scraped = || samples(&sandbox.bellows(&["metrics"]).success().stdout);
     let of = |found: &BTreeMap<String, f64>, name: &str| found[&format!("bellows_pool_{name}{{network=\"large\"}}")];
     eventually("all large buffers in use", || {
         let found = scraped();
         let [large, in_use] = ["large_buffers", "large_buffers_in_use"].map(|name| of(&found, name));
         large > 0.0 && in_use == large && of(&found, "buffers_in_use") < 0.1 * of(&found, "buffers")
     });
-    let shown = sandbox.bellows(&["show", "counters", "large"]).fine().stdout;
-    let told = sandbox.bellows(&["show", "large"]).fine().stdout;
+    let shown = sandbox.bellows(&["show", "counters", "large"]).success().stdout;
+    let told = sandbox.bellows(&["show", "large"]).success().stdout;
     assert!(told.contains("512 of 512 large ones taken"), "{told}");
     assert!(shown.contains("large_buffers_in_use"), "{shown}");
     running.signal(Signal::TERM);
@@ -281,7 +281,7 @@ fn a_file_is_replaced_and_removed_at_the_end() {
     let running = sandbox.start(&[&network]);
     let path = sandbox.path("bellows.prom");
     let file = path.display().to_string();
-    sandbox.bellows(&["metrics", "--file", &file]).fine();
+    sandbox.bellows(&["metrics", "--file", &file]).success();
     let packets = || {
         let samples = samples(&fs::read_to_string(&path).unwrap());
         samples["bellows_link_packets_total{network=\"busy\",link=\"source.output -> copy.input\"}"]
@@ -301,7 +301,7 @@ fn a_file_is_replaced_and_removed_at_the_end() {
     drop(running);
     let said = sandbox.bellows(&["metrics", "--file", &sandbox.path("none/x.prom").display().to_string()]);
     assert!(said.code == Some(1) && said.stderr.contains("check the path, or create the folder"), "{said:?}");
-    let said = sandbox.bellows(&["metrics", "--file", &sandbox.path("x.txt").display().to_string()]).fine();
+    let said = sandbox.bellows(&["metrics", "--file", &sandbox.path("x.txt").display().to_string()]).success();
     assert!(said.stderr.contains(".prom"), "{said:?}");
 }
 

@@ -30,7 +30,7 @@ app = "sink"
     let sandbox = Sandbox::new();
     let network = sandbox.write("full.toml", FULL);
     let running = sandbox.start(&[&network]);
-    let degraded = || samples(&sandbox.bellows(&["metrics"]).fine().stdout);
+    let degraded = || samples(&sandbox.bellows(&["metrics"]).success().stdout);
     let of = |app: &str, kind: &str| format!("bellows_app_degraded{{network=\"full\",app=\"{app}\",type=\"{kind}\"}}");
     eventually("the full disk", || degraded()[&of("file", "pcap-writer")] == 1.0);
     let found = degraded();
@@ -38,7 +38,7 @@ app = "sink"
     assert_eq!(found["bellows_network_health{network=\"full\",state=\"degraded\"}"], 1.0);
     let mended = FULL.replace("pcap-writer", "sink").replace("path = \"/dev/full\"", "");
     sandbox.write("full.toml", &mended);
-    sandbox.bellows(&["reload", "full"]).fine();
+    sandbox.bellows(&["reload", "full"]).success();
     eventually("running", || degraded()["bellows_network_health{network=\"full\",state=\"running\"}"] == 1.0);
     assert_eq!(degraded()[&of("file", "sink")], 0.0);
     running.signal(Signal::TERM);

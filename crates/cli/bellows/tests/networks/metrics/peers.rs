@@ -76,11 +76,11 @@ fn promtool_finds_nothing_to_complain_about() {
     let sandbox = Sandbox::new();
     let network = many_types(&sandbox);
     let _running = sandbox.start(&[&sandbox.write("many.toml", &network)]);
-    let text = sandbox.bellows(&["metrics"]).fine().stdout;
+    let text = sandbox.bellows(&["metrics"]).success().stdout;
     let (is_fine, said) = fed(Command::new("promtool").args(["check", "metrics"]), &text);
     assert!(is_fine && said.is_empty(), "{said}");
     // The names of all types, each as a sample: promtool checks names.
-    let list = sandbox.bellows(&["metrics", "--list"]).fine().stdout;
+    let list = sandbox.bellows(&["metrics", "--list"]).success().stdout;
     let rows: Vec<Vec<&str>> = list
         .lines()
         .filter(|line| line.starts_with("| `bellows_"))
@@ -124,7 +124,7 @@ fn a_file_with_control_characters_in_names_is_not_believed() {
     }
     assert!(replaced >= 6, "{replaced}");
     for format in [&["metrics"][..], &["metrics", "--openmetrics"]] {
-        let text = sandbox.bellows(format).fine().stdout;
+        let text = sandbox.bellows(format).success().stdout;
         assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
         let found = samples(&text);
         // Nothing of it but the name of its folder.
@@ -157,7 +157,7 @@ fn the_parser_of_the_python_client_reads_openmetrics() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("busy.toml", BUSY);
     let (_running, _) = stopped(&sandbox, &[&network], 1_000);
-    let text = sandbox.bellows(&["metrics", "--openmetrics"]).fine().stdout;
+    let text = sandbox.bellows(&["metrics", "--openmetrics"]).success().stdout;
     let (is_fine, said) = fed(Command::new("/usr/bin/python3").args(["-c", PARSER]), &text);
     assert!(is_fine, "{said}");
     let parsed: Value = serde_json::from_str(&said).unwrap();

@@ -89,7 +89,7 @@ fn a_scrape_during_a_reload_is_of_one_configuration() {
         });
         for round in 1..=30 {
             fs::write(&network, &files[round % 2]).unwrap();
-            sandbox.bellows(&["reload", "chain"]).fine();
+            sandbox.bellows(&["reload", "chain"]).success();
         }
         over.store(true, Relaxed);
         scraper.join().unwrap()

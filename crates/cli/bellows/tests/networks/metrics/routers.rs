@@ -41,7 +41,7 @@ neighbours = { "198.51.100.2" = "04:00:00:00:00:02", "198.51.100.3" = "04:00:00:
 fn the_gauges_of_a_router_are_what_its_reports_show() {
     let sandbox = Sandbox::new();
     let running = sandbox.start(&[&sandbox.write("edge.toml", ROUTER)]);
-    let fib = || sandbox.bellows(&["show", "fib", "--json"]).fine().json()["vrfs"][0].clone();
+    let fib = || sandbox.bellows(&["show", "fib", "--json"]).success().json()["vrfs"][0].clone();
     let before = fib();
     for words in [
         "route add 10.0.0.0/8 via 198.51.100.2",
@@ -49,7 +49,7 @@ fn the_gauges_of_a_router_are_what_its_reports_show() {
         "route add 2001:db8:8::/48 via 2001:db8::9",
         "neighbour add 2001:db8::9 lladdr 04:00:00:00:00:09",
     ] {
-        sandbox.bellows(&words.split(' ').collect::<Vec<_>>()).fine();
+        sandbox.bellows(&words.split(' ').collect::<Vec<_>>()).success();
     }
     let after = fib();
     let added = |family: &str| after[family]["routes"].as_u64().unwrap() - before[family]["routes"].as_u64().unwrap();
@@ -57,7 +57,7 @@ fn the_gauges_of_a_router_are_what_its_reports_show() {
     assert_eq!((added("ipv4"), added("ipv6")), (1, 3));
     // The neighbours by family and state.
     let neighbours = || {
-        let shown = sandbox.bellows(&["show", "neighbours", "--json"]).fine().json();
+        let shown = sandbox.bellows(&["show", "neighbours", "--json"]).success().json();
         let all = shown["vrfs"][0]["neighbours"].as_array().unwrap().clone();
         let is_of = |one: &Value, is_v6: bool, state: &str| {
             one["address"].as_str().unwrap().contains(':') == is_v6 && one["state"] == state
@@ -66,7 +66,7 @@ fn the_gauges_of_a_router_are_what_its_reports_show() {
     };
     within(PATIENCE, "the gauges of the reports", || {
         // The memory of tables changes when those that were replaced are let go.
-        let (samples, shown, fib) = (samples(&sandbox.bellows(&["metrics"]).fine().stdout), neighbours(), fib());
+        let (samples, shown, fib) = (samples(&sandbox.bellows(&["metrics"]).success().stdout), neighbours(), fib());
         let gauge = |app: &str, name: &str| {
             samples[&format!("bellows_{app}_{name}{{network=\"edge\",app=\"router/{app}\",type=\"{app}\"}}")]
         };

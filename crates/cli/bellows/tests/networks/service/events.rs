@@ -22,7 +22,7 @@ fn is_of_machine(event: &Value) -> bool {
 
 /// The events of a history, which must be as they are declared, except those that a busy machine causes.
 fn history(sandbox: &Sandbox, words: &[&str]) -> Vec<Value> {
-    let said = sandbox.bellows(&[&["events", "--json"], words].concat()).fine();
+    let said = sandbox.bellows(&[&["events", "--json"], words].concat()).success();
     let mut events: Vec<Value> = said.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for event in &events {
         let info = EventInfo::named(event["event"].as_str().unwrap()).unwrap_or_else(|| panic!("{event:#}"));
@@ -45,11 +45,11 @@ fn what_happened_to_a_network_is_there_when_it_has_ended() {
     let network = sandbox.write("network.toml", ENDLESS);
     let running = sandbox.start(&[&network, "--name", "edge"]);
     sandbox.write("network.toml", &ENDLESS.replace("end", "finish").replace("sfinish", "send"));
-    sandbox.bellows(&["reload", "edge"]).fine();
+    sandbox.bellows(&["reload", "edge"]).success();
     sandbox.write("network.toml", "links = nonsense");
     assert_eq!(sandbox.bellows(&["reload", "edge"]).code, Some(2));
-    sandbox.bellows(&["stop", "edge"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop", "edge"]).success();
+    running.wait().success();
     assert!(!sandbox.path("run/bellows/edge").exists());
     let events = history(&sandbox, &["edge"]);
     assert_eq!(names(&events), ["started", "reloaded", "reload-refused", "stopping", "stopped"], "{events:#?}");
@@ -63,7 +63,7 @@ fn what_happened_to_a_network_is_there_when_it_has_ended() {
     );
     let times: Vec<u64> = events.iter().map(|event| event["time_ns"].as_u64().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
-    let text = sandbox.bellows(&["events"]).fine().stdout;
+    let text = sandbox.bellows(&["events"]).success().stdout;
     assert!(text.lines().next().unwrap().contains(" edge started: running `"), "{text}");
     assert_eq!(history(&sandbox, &["--since", "0s"]), Vec::<Value>::new());
     assert_eq!(history(&sandbox, &["--since", "10m"]).len(), 5);
@@ -75,7 +75,7 @@ fn what_happened_to_a_network_is_there_when_it_has_ended() {
 fn events_are_kept_whatever_is_logged() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
-    let said = sandbox.bellows(&["run", &network, "--log-level", "off"]).fine();
+    let said = sandbox.bellows(&["run", &network, "--log-level", "off"]).success();
     assert_eq!(said.stderr, "");
     let events = history(&sandbox, &[]);
     assert_eq!(names(&events), ["started", "stopped"]);
@@ -94,13 +94,13 @@ fn events_are_kept_whatever_is_logged() {
 fn a_log_of_json_has_the_names_and_fields_of_events() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
-    let said = sandbox.bellows(&["run", &network, "--log-format", "json"]).fine();
+    let said = sandbox.bellows(&["run", &network, "--log-format", "json"]).success();
     let records: Vec<Value> = said.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let named =
         |name: &str| records.iter().find(|record| record["event"] == name).unwrap_or_else(|| panic!("{said:#?}"));
     assert_eq!((&named("started")["source"], &named("started")["level"]), (&json!(network), &json!("INFO")));
     assert_eq!(named("stopped")["end"], json!("done"));
-    let said = sandbox.bellows(&["run", &network]).fine();
+    let said = sandbox.bellows(&["run", &network]).success();
     assert!(!said.stderr.contains("source="), "the text has the message alone: {said:#?}");
 }
 
@@ -162,8 +162,8 @@ fn a_follower_sees_later_networks_and_each_crash_once() {
     assert_eq!([following.next(), following.next()].map(|event| event["event"].clone()), ["started", "started"]);
     let written = history(&sandbox, &["edge"]);
     assert_eq!((names(&written), &written[1]["id"]), (vec!["started", "crashed", "started"], &crashed["id"]));
-    sandbox.bellows(&["stop", "edge"]).fine();
-    second.wait().fine();
+    sandbox.bellows(&["stop", "edge"]).success();
+    second.wait().success();
     assert_eq!([following.next(), following.next()].map(|event| event["event"].clone()), ["stopping", "stopped"]);
     drop(third);
 }
@@ -208,8 +208,8 @@ fn a_crash_is_the_same_event_for_all_readers_and_the_next_run() {
     drop((following, core));
     let next = sandbox.start(&[&network, "--name", "edge"]);
     assert_eq!(crashes(&sandbox, &["edge"]), first);
-    sandbox.bellows(&["stop", "edge"]).fine();
-    let said = next.wait().fine();
+    sandbox.bellows(&["stop", "edge"]).success();
+    let said = next.wait().success();
     assert!(said.stderr.contains(first[0]["message"].as_str().unwrap()), "{said:#?}");
     assert_eq!(crashes(&sandbox, &["edge"]), first);
 }
@@ -220,7 +220,7 @@ fn a_crash_stays_in_the_history_when_its_remains_are_removed() {
     let network = sandbox.write("network.toml", ENDLESS);
     crash(&sandbox, &network);
     let first = history(&sandbox, &["edge"]);
-    sandbox.bellows(&["ps", "--clean"]).fine();
+    sandbox.bellows(&["ps", "--clean"]).success();
     assert!(!sandbox.path("run/bellows/edge").exists());
     assert_eq!((history(&sandbox, &["edge"]), names(&first)), (first.clone(), vec!["started", "crashed"]));
     // The next runs have nothing to add.
@@ -229,9 +229,9 @@ fn a_crash_stays_in_the_history_when_its_remains_are_removed() {
     let all = history(&sandbox, &["edge"]);
     assert_eq!(names(&all), ["started", "crashed"].repeat(3));
     // One is told of already, by the run after it.
-    sandbox.bellows(&["ps", "--clean"]).fine();
+    sandbox.bellows(&["ps", "--clean"]).success();
     assert_eq!((history(&sandbox, &["edge"]), &all[..2]), (all.clone(), &first[..]));
-    sandbox.bellows(&["ps", "--clean"]).fine();
+    sandbox.bellows(&["ps", "--clean"]).success();
     assert_eq!(history(&sandbox, &["edge"]), all);
 }
 
@@ -243,7 +243,7 @@ fn a_follower_sees_the_crash_of_a_network_that_stood_still() {
     let stopped = sandbox.start(&[&network, "--name", "edge"]);
     eventually("the event of the start", || names(&history(&sandbox, &["edge"])) == ["started"]);
     stopped.signal(Signal::STOP);
-    let is_stopped = || sandbox.bellows(&["ps", "edge", "--json"]).fine().json()[0]["state"] == "stopped";
+    let is_stopped = || sandbox.bellows(&["ps", "edge", "--json"]).success().json()[0]["state"] == "stopped";
     eventually("the process is stopped", is_stopped);
     let begin = clock::unix_ns();
     let mut following = Following::start(&sandbox, &["--since", "0s"]);
@@ -261,14 +261,14 @@ fn a_follower_sees_the_crash_of_a_network_that_stood_still() {
 fn damaged_lines_are_skipped_and_told() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("network.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 10"));
-    sandbox.bellows(&["run", &network]).fine();
+    sandbox.bellows(&["run", &network]).success();
     let path = sandbox.path("run/bellows/.events/network");
     let content = fs::read(&path).unwrap();
     // The last line was not completed when the process died.
     fs::write(&path, &content[..content.len() - 20]).unwrap();
-    let text = sandbox.bellows(&["events"]).fine().stdout;
+    let text = sandbox.bellows(&["events"]).success().stdout;
     assert!(text.ends_with("-- network: missing here: 1 line damaged\n"), "{text}");
-    sandbox.bellows(&["run", &network]).fine();
+    sandbox.bellows(&["run", &network]).success();
     let events = history(&sandbox, &[]);
     assert_eq!(names(&events), ["started", "events-missing", "crashed", "started", "stopped"], "{events:#?}");
     assert_eq!(events[1]["fields"]["damaged_lines"], 1, "{:#}", events[1]);
@@ -386,7 +386,7 @@ fn loops_and_duplicate_addresses_are_kept() {
 
 #[test]
 fn the_program_lists_the_declared_events() {
-    let said = Sandbox::new().bellows(&["events", "--list", "--json"]).fine();
+    let said = Sandbox::new().bellows(&["events", "--list", "--json"]).success();
     let listed: Vec<Value> = said.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(listed.len(), ALL.len());
     assert!(listed.iter().zip(ALL).all(|(listed, info)| listed["event"] == info.name));

@@ -45,10 +45,10 @@ fn a_probe_has_a_code_for_each_health() {
     running.signal(Signal::KILL);
     eventually("crashed", || probe(&["edge"]).code == Some(12));
     assert_eq!((probe(&[]).code, probe(&["core"]).code), (Some(12), Some(0)));
-    let listed = sandbox.bellows(&["ps", "--json"]).fine().json();
+    let listed = sandbox.bellows(&["ps", "--json"]).success().json();
     let health = |index: usize| (listed[index]["name"].clone(), listed[index]["health"].clone());
     assert_eq!([health(0), health(1)], [(json!("core"), json!("running")), (json!("edge"), json!("crashed"))]);
-    let text = sandbox.bellows(&["ps", "edge"]).fine().stdout;
+    let text = sandbox.bellows(&["ps", "edge"]).success().stdout;
     assert!(text.contains("crashed") && !text.contains("core"), "{text}");
     drop(other);
 }
@@ -63,22 +63,22 @@ fn an_app_with_an_error_that_lasts_makes_its_network_degraded() {
     eventually("degraded", || probe().code == Some(10));
     let said = probe();
     assert!(said.stdout.starts_with("network: degraded: app-degraded of the app `out`: "), "{said:#?}");
-    let listed = sandbox.bellows(&["ps"]).fine().stdout;
+    let listed = sandbox.bellows(&["ps"]).success().stdout;
     assert!(listed.contains(" degraded ") && listed.contains("/dev/full"), "{listed}");
     // Other reports say the same.
     let reason = said.stdout.strip_prefix("network: ").unwrap();
     for words in [&["show"][..], &["top", "--once"]] {
-        let shown = sandbox.bellows(words).fine().stdout;
+        let shown = sandbox.bellows(words).success().stdout;
         assert!(shown.contains(&format!("\n{reason}")), "{reason} is not in {shown}");
     }
     // An app that goes on with the file has the error, too.
     sandbox.write("network.toml", &format!("{FULL}timestamps = \"now\"\n"));
-    sandbox.bellows(&["reload", "network"]).fine();
-    let degraded = || sandbox.bellows(&["events", "network"]).fine().stdout.matches(" app-degraded: ").count();
+    sandbox.bellows(&["reload", "network"]).success();
+    let degraded = || sandbox.bellows(&["events", "network"]).success().stdout.matches(" app-degraded: ").count();
     eventually("told again", || degraded() == 2);
     assert_eq!(probe().code, Some(10));
     // Another app takes the place of that which has the error.
     sandbox.write("network.toml", &FULL.replace("pcap-writer", "sink").replace("path = \"/dev/full\"", ""));
-    sandbox.bellows(&["reload", "network"]).fine();
+    sandbox.bellows(&["reload", "network"]).success();
     eventually("running", || probe().code == Some(0));
 }

@@ -94,7 +94,7 @@ fn the_service_manager_is_told_of_start_reload_and_stop() {
     assert_eq!(ready.get("READY"), Some("1"), "{ready:?}");
     assert!(ready.get("STATUS").unwrap().contains("as `edge`"), "{ready:?}");
     // It is ready: others can reach it.
-    sandbox.bellows(&["ps", "edge", "--probe"]).fine();
+    sandbox.bellows(&["ps", "edge", "--probe"]).success();
 
     // As `Type=notify-reload` wants it: the time of the message is not before that of the signal.
     let asked = monotonic_usec();
@@ -115,7 +115,7 @@ fn the_service_manager_is_told_of_start_reload_and_stop() {
     sandbox.write("network.toml", ENDLESS);
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| sandbox.bellows(&["reload", "edge"]).fine());
+            scope.spawn(|| sandbox.bellows(&["reload", "edge"]).success());
         }
     });
     let told: Vec<bool> = std::iter::repeat_with(|| manager.next())

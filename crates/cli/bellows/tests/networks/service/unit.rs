@@ -38,7 +38,7 @@ fn values(unit: &str, key: &str) -> String {
 fn a_network_needs_what_its_apps_need() {
     let sandbox = Sandbox::new();
     let (vhost, xdp) = (sandbox.write("vhost.toml", VHOST), sandbox.write("xdp.toml", XDP));
-    let drop_in = |network: &str| sandbox.bellows(&["check", "--privileges=systemd", network]).fine().stdout;
+    let drop_in = |network: &str| sandbox.bellows(&["check", "--privileges=systemd", network]).success().stdout;
     let unit = drop_in(&vhost);
     let folder = sandbox.path("").display().to_string();
     let folder = folder.trim_end_matches('/');
@@ -53,15 +53,15 @@ fn a_network_needs_what_its_apps_need() {
     assert_eq!(values(&unit, "RestrictAddressFamilies"), "AF_INET AF_NETLINK AF_XDP");
     assert_eq!((values(&unit, "PrivateNetwork"), values(&unit, "LimitMEMLOCK")), ("no".into(), "infinity".into()));
 
-    let text = sandbox.bellows(&["check", "--privileges", &xdp]).fine().stdout;
+    let text = sandbox.bellows(&["check", "--privileges", &xdp]).success().stdout;
     assert!(text.contains("capabilities: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF\n    left: CAP_NET_ADMIN"), "{text}");
-    let text = sandbox.bellows(&["check", "--privileges", &vhost]).fine().stdout;
+    let text = sandbox.bellows(&["check", "--privileges", &vhost]).success().stdout;
     assert!(text.contains(&format!("capabilities: none\n  writes in: {folder}")), "{text}");
-    let found = sandbox.bellows(&["check", "--privileges", "--json", &vhost, &xdp]).fine().json();
+    let found = sandbox.bellows(&["check", "--privileges", "--json", &vhost, &xdp]).success().json();
     assert_eq!(found[0]["privileges"]["capabilities"], json!([]), "{found:#}");
     assert_eq!(found[1]["privileges"]["apps"][1]["app"], json!("right"), "{found:#}");
     assert_eq!(sandbox.bellows(&["check", "--privileges=systemd", &vhost, &xdp]).code, Some(2));
-    assert!(sandbox.bellows(&["check", "--json", &vhost]).fine().json().get("privileges").is_none());
+    assert!(sandbox.bellows(&["check", "--json", &vhost]).success().json().get("privileges").is_none());
 }
 
 /// The exposure as systemd computes it, from 0 to 10.
@@ -79,7 +79,7 @@ fn services_are_little_exposed() {
         fs::copy(root().join("packaging/systemd/bellows@.service"), units.join("bellows@.service")).unwrap();
         let folder = units.join(format!("bellows@{name}.service.d"));
         fs::create_dir(&folder).unwrap();
-        let drop_in = sandbox.bellows(&["check", "--privileges=systemd", &file]).fine().stdout;
+        let drop_in = sandbox.bellows(&["check", "--privileges=systemd", &file]).success().stdout;
         fs::write(folder.join("privileges.conf"), drop_in).unwrap();
         let analyze = |words: &[&str]| {
             let mut command = Command::new("systemd-analyze");

@@ -10,7 +10,7 @@ use bellows_engine::{App, Io, Port, Ports};
 use bellows_stats::nearest_rank;
 use bellows_sys::{clock, cpu};
 
-use super::honest::STAMP;
+use super::victim::STAMP;
 
 /// A histogram of breaths by clocks, with classes of a relative width of at most 1/32. [`bellows_observe::Histogram`]
 /// is too coarse (1/16) for a limit of 1.5 times, and counts in shared cells.

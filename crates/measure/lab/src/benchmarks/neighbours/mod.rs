@@ -26,7 +26,7 @@
 //! time (`schedstat` of the engine's thread).
 
 mod clock;
-mod honest;
+mod victim;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
 
 use clock::{Breaths, Clock, ClockShared};
-use honest::{BULK, GuestCounts, HonestGuest, MIXED};
+use victim::{BULK, GuestCounts, HonestGuest, MIXED};
 
 /// Measure the effect on a guest of another guest that attacks the engine
 ///

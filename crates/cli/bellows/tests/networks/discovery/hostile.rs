@@ -12,8 +12,8 @@ use bellows_testkit::programs::has_program;
 use bellows_testkit::pty::Pty;
 use serde_json::{Value, json};
 
-use crate::places::impostor::{HOSTILE, Impostor};
-use crate::places::{Killed, Machine, NOBODY, ask, logged_out, user};
+use crate::discovery::impostor::{HOSTILE, Impostor};
+use crate::discovery::{Killed, Machine, NOBODY, ask, logged_out, user};
 use crate::support::ENDLESS;
 
 /// The networks of the other user: with hostile names, with hostile texts elsewhere, and with files that are none.

@@ -13,7 +13,7 @@ use bellows_engine::listing::{AppCode, CodeLine, ListedCall, Listing};
 use bellows_testkit::{eventually, programs};
 use serde_json::{Value, json};
 
-use crate::places::{Machine, user};
+use crate::discovery::{Machine, user};
 
 /// A text that does harm wherever it is believed. `CANARY` is a file that nobody makes unless a shell reads it.
 pub const HOSTILE: &str = "x\u{1b}]0;t\u{7}\u{9b}2J\u{202e}\u{200b}\u{3164}\r\n\t$(touch${IFS}canary)`touch canary`;\
@@ -40,7 +40,7 @@ impl Impostor {
         }
         let folder = format!("/dev/shm/bellows-{number}/{name}");
         let mut command = machine.command(&user(number));
-        command.arg(program).args(["--exact", "places::impostor::the_impostor", "--nocapture"]).env(FOLDER, &folder);
+        command.arg(program).args(["--exact", "discovery::impostor::the_impostor", "--nocapture"]).env(FOLDER, &folder);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let received = machine.path(&folder).join(RECEIVED);
         eventually("the impostor", || received.exists());

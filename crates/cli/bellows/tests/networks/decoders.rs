@@ -228,7 +228,7 @@ const COMPLAINTS: [&str; 6] = ["bad ", "invalid", "[|", "truncated", "incorrect"
 fn judge(cases: &[Case], is_one: bool) {
     let sandbox = Sandbox::new();
     let path = sandbox.write("network.toml", &network(cases, is_one));
-    sandbox.bellows(&["run", &path]).fine();
+    sandbox.bellows(&["run", &path]).success();
     let capture = |name: &str| sandbox.path(&format!("{name}.pcap"));
     let clear = |name: &str| tshark(&capture(name), &[]).into_iter().map(|seen| seen.payload).collect::<Vec<_>>();
     let clear = SOURCES.map(|(name, _)| (name, clear(name)));
@@ -274,21 +274,21 @@ fn is_missing(test: &str) -> bool {
 
 #[test]
 fn tunnels_and_vlans_are_decoded() {
-    if !is_missing("judges::tunnels_and_vlans_are_decoded") {
+    if !is_missing("decoders::tunnels_and_vlans_are_decoded") {
         judge(&tunnels(), false);
     }
 }
 
 #[test]
 fn esp_is_opened_with_the_keys() {
-    if !is_missing("judges::esp_is_opened_with_the_keys") {
+    if !is_missing("decoders::esp_is_opened_with_the_keys") {
         judge(&ciphers(), true);
     }
 }
 
 #[test]
-fn judges_see_what_is_wrong() {
-    if is_missing("judges::judges_see_what_is_wrong") {
+fn decoders_see_what_is_wrong() {
+    if is_missing("decoders::decoders_see_what_is_wrong") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -297,7 +297,7 @@ fn judges_see_what_is_wrong() {
         .replace("[apps.all-sent]\napp = \"join\"", "[apps.all-sent]\napp = \"impair\"\ncorrupt = 1");
     let text = text.replace("all-sent.vxlan-udpsumok", "all-sent.input");
     let path = sandbox.write("network.toml", &text);
-    sandbox.bellows(&["run", &path]).fine();
+    sandbox.bellows(&["run", &path]).success();
     let wrong = tshark(&sandbox.path("all.pcap"), &[]).iter().filter(|seen| seen.wrong.is_some()).count();
     // A bit of an Ethernet address harms nobody.
     assert!(wrong > COUNT, "{wrong}");

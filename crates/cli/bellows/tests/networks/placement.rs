@@ -35,7 +35,7 @@ app = "sink"
 
 /// What `place --json` says with these options.
 fn placed(sandbox: &Sandbox, options: &[&str]) -> Value {
-    sandbox.place(&[&["--json"], options].concat()).fine().json()
+    sandbox.place(&[&["--json"], options].concat()).success().json()
 }
 
 /// The apps of each worker.
@@ -70,7 +70,7 @@ fn two_chains_get_two_workers() {
     assert_eq!(fs::read_to_string(&network).unwrap(), CHAINS, "nothing is written without --write");
     refused(&sandbox.place(&["--check"]), "no placement has been written");
 
-    let said = sandbox.place(&["chains", "--workers", "2", "--write", "--no-cpus"]).fine();
+    let said = sandbox.place(&["chains", "--workers", "2", "--write", "--no-cpus"]).success();
     assert!(said.stderr.contains("written to") && said.stderr.contains("bellows reload chains"), "{said:#?}");
     let written = fs::read_to_string(&network).unwrap();
     assert!(written.starts_with("# Two chains.\n") && written.contains("\"counter\" # counts"), "{written}");
@@ -79,8 +79,8 @@ fn two_chains_get_two_workers() {
     refused(&sandbox.place(&["--check"]), "runs on `main`, not on `worker-1`");
     refused(&sandbox.place(&["--workers", "1", "--write"]), "has changed since the network read it");
 
-    sandbox.bellows(&["reload"]).fine();
-    let checked = sandbox.place(&["--check", "--json"]).fine().json();
+    sandbox.bellows(&["reload"]).success();
+    let checked = sandbox.place(&["--check", "--json"]).success().json();
     for plan in [&checked["expected"], &checked["measured"]] {
         assert_eq!(apps(plan), chains, "{checked:#}");
         for worker in plan["workers"].as_array().unwrap() {
@@ -91,14 +91,14 @@ fn two_chains_get_two_workers() {
     // Other processes share the machine, so this finds wrong units and sums rather than wrong models.
     let ratio = clocks(&checked["measured"]) / clocks(&checked["expected"]);
     assert!((0.2..5.0).contains(&ratio), "{checked:#}");
-    let text = sandbox.place(&["chains", "--check", "--time", "500ms"]).fine().stdout;
+    let text = sandbox.place(&["chains", "--check", "--time", "500ms"]).success().stdout;
     assert!(text.contains("EXPECTED  MEASURED") && text.contains("second, south, south-end"), "{text}");
 
-    let again = sandbox.place(&["--workers", "2", "--write", "--no-cpus", "--time", "4s"]).fine();
+    let again = sandbox.place(&["--workers", "2", "--write", "--no-cpus", "--time", "4s"]).success();
     assert!(again.stderr.contains("has this placement already"), "{again:#?}");
     let folder = running.folder();
-    sandbox.bellows(&["stop"]).fine();
-    running.wait().fine();
+    sandbox.bellows(&["stop"]).success();
+    running.wait().success();
     assert!(!folder.exists(), "the expectation is gone with the run");
 }
 
@@ -116,7 +116,7 @@ fn options_limit_the_choice() {
     refused(&sandbox.place(&["other"]), "no network named `other`");
 
     let processor = allowed_processor();
-    let crowded = sandbox.place(&["--workers", "2", "--cpus", &processor]).fine().stdout;
+    let crowded = sandbox.place(&["--workers", "2", "--cpus", &processor]).success().stdout;
     assert!(crowded.contains("warning: 2 workers share 1 processor"), "{crowded}");
 
     // The setting would put the app back on the first worker at the reload.

@@ -4,8 +4,8 @@ use bellows::SUBCOMMANDS;
 use bellows_testkit::eventually;
 use bellows_testkit::scratch::write_secret;
 
-use crate::places::impostor::Impostor;
-use crate::places::{Machine, NOBODY, UNNAMED, logged_out, user};
+use crate::discovery::impostor::Impostor;
+use crate::discovery::{Machine, NOBODY, UNNAMED, logged_out, user};
 
 /// The words of a line.
 fn words<'l>(machine: &Machine, line: &'l str, name: &'l str) -> Vec<String> {
@@ -97,17 +97,17 @@ fn the_user_of_services_is_named_by_a_file_of_root() {
     refused("write `54321/edge` or `nobody/edge`");
     machine.shell(&root, "mkdir -m 755 /etc/bellows; echo 'user = nobody' > /etc/bellows/service.conf");
     machine.shell(&root, "chmod 644 /etc/bellows/service.conf");
-    assert_eq!(reload("edge").fine().stderr, "network nobody/edge\n");
+    assert_eq!(reload("edge").success().stderr, "network nobody/edge\n");
     // To read it, too.
-    assert_eq!(machine.bellows(&root, &["show", "--json", "edge"]).fine().json()["name"], "nobody/edge");
-    assert_eq!(machine.bellows(&root, &["show", "--json"]).fine().json()["name"], "nobody/edge");
+    assert_eq!(machine.bellows(&root, &["show", "--json", "edge"]).success().json()["name"], "nobody/edge");
+    assert_eq!(machine.bellows(&root, &["show", "--json"]).success().json()["name"], "nobody/edge");
     // Without a name, no network of another user is changed, not even that of services.
     let said = machine.bellows(&root, &["stop"]);
     assert!(said.code == Some(2), "{said:?}");
     // Root's own network of the name comes first.
     let own = machine.start(&root, "edge");
-    assert_eq!(reload("edge").fine().stderr, "");
-    machine.bellows(&root, &["stop", "edge"]).fine();
+    assert_eq!(reload("edge").success().stderr, "");
+    machine.bellows(&root, &["stop", "edge"]).success();
     own.wait();
     // Who else can write the file could name anybody.
     for (spoil, heal) in [
@@ -122,7 +122,7 @@ fn the_user_of_services_is_named_by_a_file_of_root() {
     machine.shell(&root, "echo 'user = nobody x' > /etc/bellows/service.conf");
     refused("write one line: `user = NAME`");
     machine.shell(&root, "echo 'user = 65534' > /etc/bellows/service.conf");
-    machine.bellows(&root, &["stop", "edge"]).fine();
+    machine.bellows(&root, &["stop", "edge"]).success();
     service.wait();
     // It has no such network any more.
     eventually("the end", || machine.bellows(&root, &["ps", "nobody/edge"]).code == Some(2));

@@ -109,7 +109,7 @@ impl Machine {
     }
 
     fn shell(&self, user: &User, script: &str) -> String {
-        let said = Said::from(self.command(user).args(["sh", "-ec", script]).output().unwrap()).fine();
+        let said = Said::from(self.command(user).args(["sh", "-ec", script]).output().unwrap()).success();
         said.stdout
     }
 
@@ -147,7 +147,7 @@ impl Machine {
 
     /// The networks that a user sees: name, user and state.
     fn seen(&self, user: &User) -> Vec<[String; 3]> {
-        let list = self.bellows(user, &["ps", "-a", "--json"]).fine().json();
+        let list = self.bellows(user, &["ps", "-a", "--json"]).success().json();
         let text =
             |line: &Value, key: &str| line[key].as_str().unwrap_or_else(|| panic!("no {key} in {line}")).to_owned();
         list.as_array().unwrap().iter().map(|line| ["name", "user", "state"].map(|key| text(line, key))).collect()
@@ -235,7 +235,7 @@ fn a_users_networks_are_found_wherever_they_were_started() {
     for user in [login, service] {
         assert_eq!(names(&machine.seen(&user)), ["login", "service"]);
         for name in ["login", "service"] {
-            assert_eq!(machine.bellows(&user, &["show", name, "--json"]).fine().json()["state"], json!("running"));
+            assert_eq!(machine.bellows(&user, &["show", name, "--json"]).success().json()["state"], json!("running"));
             let net = machine.sandbox.path("net.toml").display().to_string();
             let said = machine.bellows(&user, &["run", &net, "--name", name, "--duration", "1s"]);
             assert!(said.code == Some(2) && said.stderr.contains("is running already"), "{said:?}");
@@ -245,9 +245,9 @@ fn a_users_networks_are_found_wherever_they_were_started() {
             assert!(said.code == Some(2) && said.stderr.contains(&place), "{place}: {said:?}");
         }
     }
-    machine.bellows(&service, &["stop", "login"]).fine();
+    machine.bellows(&service, &["stop", "login"]).success();
     of_login.wait();
-    machine.bellows(&login, &["stop"]).fine();
+    machine.bellows(&login, &["stop"]).success();
     of_service.wait();
     assert_eq!(names(&machine.seen(&login)), [""; 0]);
 }
@@ -266,10 +266,10 @@ fn crashes_of_a_name_in_several_places_are_numbered_by_age() {
     for user in [login, service] {
         assert_eq!(names(&machine.seen(&user)), ["net", "net@1", "net@2"]);
         for (name, pid) in [("net", pids[2]), ("net@1", pids[1]), ("net@2", pids[0])] {
-            assert_eq!(machine.bellows(&user, &["show", name, "--json"]).fine().json()["pid"], json!(pid), "{name}");
+            assert_eq!(machine.bellows(&user, &["show", name, "--json"]).success().json()["pid"], json!(pid), "{name}");
         }
     }
-    machine.bellows(&service, &["ps", "--clean"]).fine();
+    machine.bellows(&service, &["ps", "--clean"]).success();
     assert_eq!(names(&machine.seen(&login)), [""; 0]);
 }
 
@@ -279,7 +279,7 @@ fn a_directory_that_is_set_is_the_only_one() {
     let _network = machine.start(&logged_out(), "net");
     let mut command = machine.command(&logged_out());
     command.arg(machine.sandbox.path("bellows")).arg("ps").env("BELLOWS_RUNTIME_DIR", "/dev/shm/mine");
-    let said = Said::from(command.output().unwrap()).fine();
+    let said = Said::from(command.output().unwrap()).success();
     assert!(!said.stdout.contains("net"), "{said:?}");
     assert!(said.stderr.contains("looked in /dev/shm/mine alone"), "{said:?}");
 }
@@ -303,7 +303,7 @@ fn root_sees_the_networks_of_all_users() {
     assert_eq!(machine.seen(&user(NOBODY)), [line("edge", "nobody")], "others see only their own");
 
     for name in ["nobody/edge", "65534/edge"] {
-        let shown = machine.bellows(&root, &["show", name, "--json"]).fine().json();
+        let shown = machine.bellows(&root, &["show", name, "--json"]).success().json();
         let identity = ["name", "user", "state", "pid"].map(|key| shown[key].clone());
         assert_eq!(identity, [json!("nobody/edge"), json!("nobody"), json!("running"), json!(first.child.id())]);
     }
@@ -317,29 +317,29 @@ fn root_sees_the_networks_of_all_users() {
         &["show", "quiet"],
         &["show", "own"],
     ] {
-        machine.bellows(&root, words).fine();
+        machine.bellows(&root, words).success();
     }
     // Without a name, root's own is chosen.
-    assert_eq!(machine.bellows(&root, &["show", "--json"]).fine().json()["name"], json!("own"));
+    assert_eq!(machine.bellows(&root, &["show", "--json"]).success().json()["name"], json!("own"));
     // The counters go on.
     let packets =
-        || machine.bellows(&root, &["show", "nobody/edge", "--json"]).fine().json()["links"][0]["packets"].as_u64();
+        || machine.bellows(&root, &["show", "nobody/edge", "--json"]).success().json()["links"][0]["packets"].as_u64();
     let before = packets();
     eventually("more packets", || packets() > before);
 
     let said = machine.bellows(&root, &["show", "edge"]);
     assert!(said.code == Some(2) && said.stderr.contains("54321/edge, nobody/edge"), "{said:?}");
     // Whose it is, is told.
-    assert_eq!(machine.bellows(&root, &["show", "links", "quiet"]).fine().stderr, "network 54321/quiet\n");
+    assert_eq!(machine.bellows(&root, &["show", "links", "quiet"]).success().stderr, "network 54321/quiet\n");
     let said = machine.bellows(&root, &["clear", "nobody/edge"]);
     assert!(said.code == Some(2) && said.stderr.contains("sudo -u nobody bellows clear edge"), "{said:?}");
     let said = machine.bellows(&root, &["show", "hot", "54321/edge"]);
     assert!(said.code == Some(2) && said.stderr.contains("sudo -u '#54321' bellows show hot edge"), "{said:?}");
 
     second.crash();
-    machine.bellows(&root, &["ps", "--clean"]).fine();
+    machine.bellows(&root, &["ps", "--clean"]).success();
     assert!(machine.seen(&root).contains(&["54321/edge", "54321", "crashed"].map(str::to_owned)));
-    machine.bellows(&root, &["stop", "nobody/edge", "54321/quiet", "own"]).fine();
+    machine.bellows(&root, &["stop", "nobody/edge", "54321/quiet", "own"]).success();
     for network in [first, third, own] {
         network.wait();
     }
@@ -375,7 +375,7 @@ fn a_page_takes_no_network_of_another_user_for_its_own() {
         let (status, answer) = ask(&socket, path);
         assert_eq!(status, 200, "{path}: {answer}");
     }
-    machine.bellows(&root, &["stop", "edge"]).fine();
+    machine.bellows(&root, &["stop", "edge"]).success();
     own.wait();
     // On the page, `edge` is the one that has ended.
     eventually("the end", || live().contains("\"health\":\"ended\""));
@@ -526,7 +526,7 @@ fn root_of_a_user_namespace_does_not_meet_root() {
             for user in [inside, user(NOBODY)] {
                 assert_eq!(names(&machine.seen(&user)), ["net"]);
             }
-            machine.bellows(&user(NOBODY), &["stop", "net"]).fine();
+            machine.bellows(&user(NOBODY), &["stop", "net"]).success();
         } else {
             eventually("its end", || machine.bellows(&root, &["stop", "nobody/net"]).code == Some(0));
         }

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 ///
 /// ```
 /// let error = std::io::Error::from_raw_os_error(24);
-/// assert!(bellows_sys::way_out(&error, "check the path").contains("ulimit -n"));
+/// assert!(bellows_sys::remedy(&error, "check the path").contains("ulimit -n"));
 /// ```
-pub fn way_out<'a>(error: &io::Error, usual: &'a str) -> &'a str {
+pub fn remedy<'a>(error: &io::Error, usual: &'a str) -> &'a str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => "this process has no free descriptor; raise its limit with `ulimit -n`",
         Some(Errno::NFILE) => "the system has no free descriptor; raise the limit with `sysctl fs.file-max`",
@@ -38,13 +38,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_have_ways_out_of_their_own() {
+    fn causes_have_remedies_of_their_own() {
         for (errno, word) in
             [(24, "ulimit -n"), (23, "file-max"), (28, "full"), (27, "ulimit -f"), (30, "read-only"), (32, "reader")]
         {
             let error = io::Error::from_raw_os_error(errno);
-            assert!(way_out(&error, "usual").contains(word), "{error}");
+            assert!(remedy(&error, "usual").contains(word), "{error}");
         }
-        assert_eq!(way_out(&io::Error::other("something"), "usual"), "usual");
+        assert_eq!(remedy(&io::Error::other("something"), "usual"), "usual");
     }
 }

@@ -4,13 +4,13 @@ use super::Worker;
 use crate::configuration::Graph;
 use crate::panics::catch_panic;
 
-/// Checks for idleness between two complete ones of a worker that rests.
-const RESTING_CHECKS: u32 = 64;
+/// Checks for idleness between two complete ones of a worker that is out of work.
+const OUT_OF_WORK_CHECKS: u32 = 64;
 
 impl Worker {
     /// Whether the worker itself has nothing left to do: its apps are finished and hold nothing, and nothing will move
     /// what waits in its links.
-    pub(crate) fn rests(&mut self) -> bool {
+    pub(crate) fn is_out_of_work(&mut self) -> bool {
         let is_app = |app: usize| app < self.graph.topology.apps.len();
         let apps = &self.graph.apps;
         let unfinished = self.unfinished_app;
@@ -32,22 +32,22 @@ impl Worker {
         held == 0 && (self.graph.waiting_links().is_empty() || !self.will_wake())
     }
 
-    /// Whether the worker rests, for one that is idle time and again: one that rested and has not moved a packet since is
-    /// checked now and then only.
-    pub(crate) fn still_rests(&mut self) -> bool {
-        if self.checks_to_skip > 0 && self.has_rested() {
+    /// Whether the worker is out of work, for one that is idle time and again: one that was and has not moved a packet
+    /// since is checked now and then only.
+    pub(crate) fn is_still_out_of_work(&mut self) -> bool {
+        if self.checks_to_skip > 0 && self.was_out_of_work() {
             self.checks_to_skip -= 1;
             return true;
         }
-        self.checks_to_skip = RESTING_CHECKS;
-        let rests = self.rests();
-        self.rested_at = rests.then(|| self.moved());
-        rests
+        self.checks_to_skip = OUT_OF_WORK_CHECKS;
+        let is_out_of_work = self.is_out_of_work();
+        self.out_of_work_at = is_out_of_work.then(|| self.moved());
+        is_out_of_work
     }
 
-    /// Whether the worker rested at its last verdict, and nothing has moved since.
-    pub(crate) fn has_rested(&self) -> bool {
-        self.rested_at == Some(self.moved()) && !self.state.progress.get()
+    /// Whether the worker was out of work at its last verdict, and nothing has moved since.
+    pub(crate) fn was_out_of_work(&self) -> bool {
+        self.out_of_work_at == Some(self.moved()) && !self.state.progress.get()
     }
 
     /// Whether anything will wake the worker besides other workers.

@@ -9,8 +9,8 @@ use bellows_packet::{CAPACITY, Packet, Vector};
 /// The number of a packet that must be looked at more closely.
 pub const UNUSUAL: u16 = 1 << 15;
 
-/// Where an unusual packet goes.
-pub enum Verdict<A> {
+/// Where an unusual packet goes next.
+pub enum Next<A> {
     /// To this output.
     To(usize),
     /// It is dropped.
@@ -57,11 +57,11 @@ impl<A: App> Refused<A> {
 }
 
 /// The packets of a call, by their outputs. Between two calls there are none.
-pub struct Lanes {
+pub struct NextVectors {
     /// One for each output, and one for packets to drop.
     vectors: Vec<Vector>,
-    numbers: Vec<u16>,
-    /// The positions of the reasons for which packets are dropped, in the order of their lane.
+    nexts: Vec<u16>,
+    /// The positions of the reasons for which packets are dropped, in the order of their vector.
     reasons: Vec<u16>,
 }
 
@@ -83,22 +83,22 @@ pub fn forward_changed<'i, A: App>(
     None
 }
 
-/// The lanes of the outputs, without that of packets to drop.
+/// The vectors of the outputs, without that of packets to drop.
 #[inline]
 fn outputs(vectors: &mut [Vector]) -> &mut [Vector] {
     vectors.split_last_mut().map_or(&mut [], |(_, outputs)| outputs)
 }
 
-impl Default for Lanes {
-    fn default() -> Lanes {
-        Lanes::new()
+impl Default for NextVectors {
+    fn default() -> NextVectors {
+        NextVectors::new()
     }
 }
 
-impl Lanes {
+impl NextVectors {
     /// Without outputs.
-    pub fn new() -> Lanes {
-        Lanes { vectors: vec![Vector::new()], numbers: vec![0; CAPACITY], reasons: Vec::with_capacity(CAPACITY) }
+    pub fn new() -> NextVectors {
+        NextVectors { vectors: vec![Vector::new()], nexts: vec![0; CAPACITY], reasons: Vec::with_capacity(CAPACITY) }
     }
 
     /// Sets the number of outputs.
@@ -109,45 +109,45 @@ impl Lanes {
         }
     }
 
-    /// The places for the outputs of the first packets of an input.
+    /// The places for the nexts of the first packets of an input: the outputs that they go to, by number.
     #[inline]
-    pub fn numbers(&mut self, count: usize) -> &mut [u16] {
-        &mut self.numbers[..count]
+    pub fn nexts(&mut self, count: usize) -> &mut [u16] {
+        &mut self.nexts[..count]
     }
 
-    /// Adds a packet to an output's lane. A lane has room for a whole input.
+    /// Adds a packet to an output's vector, which has room for a whole input.
     #[inline]
     pub fn push(&mut self, output: usize, packet: Packet) {
         let pushed = self.vectors[output].push(packet);
         debug_assert!(pushed.is_ok(), "more packets than an input holds");
     }
 
-    /// Whether an output takes another packet behind those of its lane. Packets beyond that are dropped at the link.
+    /// Whether an output takes another packet behind those of its vector. Packets beyond that are dropped at the link.
     #[inline]
     pub fn has_room<A: App>(&self, io: &Io<A>, output: usize) -> bool {
         io.output(output).room() > self.vectors[output].len()
     }
 
-    /// Sends the packets if a lane has no room for so many more.
+    /// Sends the packets if a vector has no room for so many more.
     #[inline]
     pub fn make_room<A: App>(&mut self, io: &Io<A>, count: usize) {
-        if self.vectors.iter().any(|lane| lane.len() + count > CAPACITY) {
+        if self.vectors.iter().any(|vector| vector.len() + count > CAPACITY) {
             self.send(io);
         }
     }
 
-    /// Sends the first packets of an input to the outputs with their [numbers](Lanes::numbers). Hot.
+    /// Sends the first packets of an input to their [nexts](NextVectors::nexts). Hot.
     #[inline]
     pub fn send_numbered<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, count: usize) {
-        let Lanes { vectors, numbers, .. } = self;
-        input.scatter(&numbers[..count], outputs(vectors));
+        let NextVectors { vectors, nexts, .. } = self;
+        input.scatter(&nexts[..count], outputs(vectors));
         self.send(io);
     }
 
-    /// As [`Lanes::send_numbered`], with the numbers of the caller. Hot.
+    /// As [`NextVectors::send_numbered`], with the nexts of the caller. Hot.
     #[inline]
-    pub fn scatter<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, numbers: &[u16]) {
-        input.scatter(numbers, outputs(&mut self.vectors));
+    pub fn scatter<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, nexts: &[u16]) {
+        input.scatter(nexts, outputs(&mut self.vectors));
         self.send(io);
     }
 
@@ -159,10 +159,10 @@ impl Lanes {
         io: &Io<A>,
         index: usize,
         mut input: Input<'_, A>,
-        decide: impl FnMut(&mut Packet) -> Verdict<A>,
+        decide: impl FnMut(&mut Packet) -> Next<A>,
     ) {
         let count = input.len();
-        let Some((&first, others)) = self.numbers[..count].split_first() else { return };
+        let Some((&first, others)) = self.nexts[..count].split_first() else { return };
         let mix = |(any, differences), &number| (any | number, differences | (number ^ first));
         let (any, differences) = others.iter().fold((first, 0), mix);
         if any & UNUSUAL != 0 {
@@ -181,25 +181,25 @@ impl Lanes {
         &mut self,
         io: &Io<A>,
         mut input: Input<'_, A>,
-        mut decide: impl FnMut(&mut Packet) -> Verdict<A>,
+        mut decide: impl FnMut(&mut Packet) -> Next<A>,
     ) {
-        let Lanes { vectors, numbers, reasons } = self;
+        let NextVectors { vectors, nexts, reasons } = self;
         let (count, drops) = (input.len(), vectors.len() - 1);
-        let numbers = &mut numbers[..count];
+        let nexts = &mut nexts[..count];
         reasons.clear();
-        for (packet, number) in input.packets_mut().iter_mut().zip(&mut *numbers) {
-            if *number == UNUSUAL {
+        for (packet, next) in input.packets_mut().iter_mut().zip(&mut *nexts) {
+            if *next == UNUSUAL {
                 let output = match decide(packet) {
-                    Verdict::To(output) => output,
-                    Verdict::Drop(reason) => {
+                    Next::To(output) => output,
+                    Next::Drop(reason) => {
                         reasons.push(reason.position() as u16);
                         drops
                     }
                 };
-                *number = output as u16;
+                *next = output as u16;
             }
         }
-        input.scatter(numbers, vectors);
+        input.scatter(nexts, vectors);
         drop(input);
         if let Some(&first) = reasons.first() {
             let reason = |position: u16| DropReason::at_position(position.into());
@@ -216,11 +216,13 @@ impl Lanes {
     /// Sends the packets. Those that do not fit are dropped at the link. Hot.
     #[inline]
     pub fn send<A: App>(&mut self, io: &Io<A>) {
-        for (index, lane) in outputs(&mut self.vectors).iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+        for (index, vector) in
+            outputs(&mut self.vectors).iter_mut().enumerate().filter(|(_, vector)| !vector.is_empty())
+        {
             let mut output = io.output(index);
-            output.send_from(lane);
-            if !lane.is_empty() {
-                lane.drain(usize::MAX).for_each(|packet| output.push(packet));
+            output.send_from(vector);
+            if !vector.is_empty() {
+                vector.drain(usize::MAX).for_each(|packet| output.push(packet));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An outline of the neighbours: what floods of packets about strangers are compared with.
+//! A counting filter of the neighbours: what floods of packets about strangers are compared with.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ pub type NeighbourKey = (u16, IpAddr);
 
 /// A hash of few bits of each neighbour, so that floods of packets about strangers cost a look at two bytes each.
 #[derive(Debug)]
-pub(crate) struct Outline {
+pub(crate) struct NeighbourFilter {
     /// Nobody may know which addresses have the same hash.
     secret: u64,
     counts: Box<[HashCounts]>,
@@ -30,13 +30,13 @@ fn change(count: &mut u8, is_more: bool) {
 }
 
 /// Bits of a neighbour's hash.
-const OUTLINE_BITS: u32 = 16;
+const FILTER_BITS: u32 = 16;
 
-impl Outline {
-    pub(crate) fn new() -> Outline {
-        Outline {
+impl NeighbourFilter {
+    pub(crate) fn new() -> NeighbourFilter {
+        NeighbourFilter {
             secret: RandomState::new().hash_one(0) | 1,
-            counts: vec![HashCounts::default(); 1 << OUTLINE_BITS].into(),
+            counts: vec![HashCounts::default(); 1 << FILTER_BITS].into(),
         }
     }
 
@@ -50,7 +50,7 @@ impl Outline {
             }
         };
         // Multiply-shift, of which two keys seldom have the same hash.
-        ((word ^ u64::from(interface) << 48).wrapping_mul(self.secret) >> (64 - OUTLINE_BITS)) as usize
+        ((word ^ u64::from(interface) << 48).wrapping_mul(self.secret) >> (64 - FILTER_BITS)) as usize
     }
 
     #[inline]
