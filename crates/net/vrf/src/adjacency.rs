@@ -40,7 +40,7 @@ impl Tag {
         (self.0 >> Tag::NUMBER_BITS) as u16
     }
 
-    /// The number.
+    /// The lower 20 bits: an adjacency's index or an ICMP error, see the table above.
     #[inline(always)]
     pub const fn number(self) -> u32 {
         self.0 & Tag::NUMBER

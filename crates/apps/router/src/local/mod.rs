@@ -257,7 +257,7 @@ impl<F: Family> Local<F> {
         SharedLimit::new(echo_rate, (echo_rate / 10).max(1), domain.tables().interfaces().len())
     }
 
-    /// The app, which answers so many echo requests a second.
+    /// Sets the limit of echo replies a second.
     #[must_use]
     pub fn answering(mut self, echo_rate: u32) -> Local<F> {
         self.limit = Self::limit(&self.domain, echo_rate);

@@ -216,7 +216,7 @@ impl<F: Family> RewriteBatch<F> {
     }
 }
 
-/// Where packets go.
+/// The adjacencies and outputs of a rewrite.
 #[derive(Clone, Copy)]
 pub(crate) struct Ways<'a> {
     pub(crate) adjacencies: &'a Adjacencies,
@@ -512,7 +512,7 @@ fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Verdict
 }
 
 impl Exits {
-    /// Has the sender of a packet told about an error, if anybody tells it.
+    /// Tags a packet with an ICMP error and sends it to the output `error`; without a link there it is dropped.
     fn tell<F: Family>(
         &self,
         packet: &mut Packet,

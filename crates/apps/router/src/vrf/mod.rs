@@ -130,12 +130,12 @@ impl RoutingDomain {
         &self.policies
     }
 
-    /// The neighbours that those who resolve them are to forget.
+    /// The neighbours that `arp` and `nd` are to forget.
     pub(crate) fn forgotten(&self) -> &Forgotten {
         &self.forgotten
     }
 
-    /// Adds what one who resolves neighbours knows of them.
+    /// Registers what a resolver (`arp` or `nd`) knows of neighbours.
     pub(crate) fn add_resolver(&self, shown: Weak<Shown>) {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         resolvers.retain(|known| known.strong_count() > 0);

@@ -38,7 +38,7 @@ pub enum TagProtocol {
 }
 
 impl TagProtocol {
-    /// The number.
+    /// The EtherType of the tag.
     pub(crate) fn number(self) -> u16 {
         match self {
             TagProtocol::Customer => EtherType::VLAN.0,
