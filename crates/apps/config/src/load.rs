@@ -837,7 +837,7 @@ impl<'r> Builder<'r> {
         place
     }
 
-    /// The place of a part of a key's value, as closely as the text tells it.
+    /// The place of a part of a key's value, as closely as the text has it.
     fn part(&self, table: &Table, key: &str, part: &Part) -> Option<Place> {
         let value = table.get(key)?;
         let mut node = value;

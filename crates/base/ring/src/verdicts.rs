@@ -26,7 +26,7 @@ pub enum Verdict {
 
 /// What makes sure that no end is missed. Tests break one rule at a time and see that the model checker finds it.
 pub trait VerdictRules {
-    /// Whether a worker tells the first one that it has moved packets though its verdict is the same.
+    /// Whether a worker informs the first one that it has moved packets though its verdict is the same.
     const TELLS_MOVES: bool = true;
     /// Whether that is another state.
     const COUNTS_MOVES: bool = true;

@@ -37,7 +37,7 @@ pub struct FieldInfo {
 }
 
 /// What an event changes: a condition of an app, or of one of its ports, makes a network degraded while it lasts. The
-/// fields `app` and `port` tell whose it is.
+/// fields `app` and `port` say whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The condition of this name begins.

@@ -126,7 +126,7 @@ pub struct Occurrence {
     pub event: Event,
 }
 
-/// What a reader of events is told.
+/// What a reader of events gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
     /// An event.

@@ -97,7 +97,7 @@ pub trait Family: Send + Sized + 'static {
     /// Whether an IP packet is an echo request without options or extension headers.
     fn is_echo_request(ip: &[u8]) -> bool;
 
-    /// Writes what a glance tells of packets. Hot.
+    /// Writes what a glance shows of packets. Hot.
     fn glance_at(packets: &[Packet], glance: Glance, fates: &mut [Fate]) {
         for (packet, fate) in packets.iter().zip(fates) {
             let is_echo = packet.bytes().get(ETHERNET..).is_some_and(Self::is_echo_request);
@@ -135,7 +135,7 @@ impl Glance {
     }
 }
 
-/// What a glance tells of a packet.
+/// What a glance shows of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing: it is looked at closely.
@@ -184,7 +184,7 @@ pub struct Local<F> {
     limit: SharedLimit,
     lanes: Lanes,
     refused: Refused<Local<F>>,
-    /// What a glance tells of the packets of a call.
+    /// What a glance shows of the packets of a call.
     fates: Vec<Fate>,
     family: std::marker::PhantomData<F>,
 }
@@ -536,7 +536,7 @@ fn punt<A>(packet: &mut Packet, host: u16) -> Verdict<A> {
     Verdict::To(PUNT)
 }
 
-/// Has the sender of a packet told.
+/// Has an ICMP error sent to the sender of a packet.
 fn tell<A>(packet: &mut Packet, error: IcmpError) -> Verdict<A> {
     packet.set_tag(Tag(packet.tag()).with(error.number()).0);
     Verdict::To(ERROR)

@@ -403,7 +403,7 @@ impl Nd {
         if length_of(&packet) > usize::from(interface.mtu) {
             return io.drop(packet, Nd::TOO_BIG);
         }
-        // Nobody is told if it does not arrive.
+        // Its loss is not reported.
         packet.set_tag(Tag::received_on(0).0);
         let resolved = self.resolver.resolve_neighbour(packet, (number, destination.into()), io.now());
         self.act(io, resolved);

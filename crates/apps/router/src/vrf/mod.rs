@@ -51,7 +51,7 @@ pub struct RoutingDomain {
     redirects: Vec<bool>,
     policies: Policies,
     forgotten: Forgotten,
-    /// What those who resolve neighbours know of them.
+    /// What the resolvers (`arp` and `nd`) know of neighbours.
     resolvers: Mutex<Vec<Weak<Shown>>>,
 }
 
@@ -168,7 +168,7 @@ impl RoutingDomain {
         self.forgotten.forget(before.difference(&after).copied());
     }
 
-    /// The neighbours that were learned, as those who resolve them show them.
+    /// The learned neighbours, as their resolvers show them.
     fn learned(&self) -> Vec<ResolvedNeighbour> {
         let resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         resolvers.iter().filter_map(Weak::upgrade).flat_map(|shown| shown.neighbours()).collect()

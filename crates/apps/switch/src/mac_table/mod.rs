@@ -196,7 +196,7 @@ impl View<'_> {
         self.slots.look_up_if_knows(destination, source, at, self.age)
     }
 
-    /// Learns that a station is at a port, which may have so many. Hot.
+    /// Learns that a station is at a port, which may have `max_addresses`. Hot.
     #[inline(always)]
     pub(crate) fn learn(&self, hashed: Hashed, port: PortNumber, max_addresses: u32) -> Learned {
         if self.slots.knows(hashed, port, self.age) {
@@ -435,7 +435,7 @@ impl MacTable {
         });
     }
 
-    /// Writes to the log that an address has moved too often, unless it has just told of another one.
+    /// Writes to the log that an address has moved too often, unless it has just reported another one.
     #[cold]
     fn tell_held(&self, bridge: &str, entry: Entry, port: PortNumber, now: u64) {
         let time = u64::from(moves::at(now)) + 1;

@@ -126,10 +126,10 @@ pub struct ControlChannel {
     send_at: u64,
     /// Lines in the log.
     lines: Limit,
-    /// Whether the log has not been told of the state yet, and whether it was told last that the pseudowire is down.
+    /// Whether the state has not been logged yet, and whether the log says last that the pseudowire is down.
     is_untold: bool,
     was_told_down: bool,
-    /// Whether the log has been told that the peer's heartbeat is too long.
+    /// Whether the log says that the peer's heartbeat is too long.
     was_told_of_heartbeat: bool,
     shown: Arc<ChannelStatus>,
 }
@@ -195,7 +195,7 @@ impl App for ControlChannel {
             (self.peer, self.state, self.lines) = (old.peer.clone(), old.state, old.lines);
             self.missed_at = old.missed_at;
             self.was_told_of_heartbeat = old.was_told_of_heartbeat;
-            // What was told of the app before it was started anew is forgotten.
+            // What was reported of the app before it was started anew is forgotten.
             self.is_untold = old.is_untold || old.was_told_down;
             let seen = old.shown.seen();
             self.shown.update(|now| *now = seen);
@@ -237,7 +237,7 @@ impl ControlChannel {
         }
     }
 
-    /// Counts a heartbeat that is too long, and tells the log of the first one in a row.
+    /// Counts a heartbeat that is too long, and logs the first one in a row.
     fn look_at_heartbeat(&mut self, io: &Io<Self>, message: &Message) {
         let (seconds, limit) = (message.heartbeat, self.expected.max_heartbeat);
         if seconds <= limit {
@@ -279,7 +279,7 @@ impl ControlChannel {
         if state == State::Down(Cause::NotHeard) && missed_at <= io.now() && !self.was_told_down {
             self.is_untold = true;
         }
-        // The end of what was told is always told.
+        // The end of what was reported is always reported.
         let is_over = state == State::Up && self.was_told_down;
         if self.is_untold && (is_over || self.lines.admits(io.now())) {
             self.lines.pay(io.now());

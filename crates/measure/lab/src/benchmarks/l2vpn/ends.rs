@@ -142,7 +142,8 @@ impl Ends {
         }
     }
 
-    /// Switches to the traffic of a phase, with so many packets in a breath from the circuit and from the tunnel.
+    /// Switches to the traffic of a phase, with this number of packets in a breath from the circuit and from the
+    /// tunnel.
     pub(super) fn begin(&mut self, phase: Phase, per_breath: [usize; 2]) {
         self.pause();
         let Phase { wire, .. } = phase;
@@ -284,7 +285,7 @@ impl NetworkSide {
         sent
     }
 
-    /// What leaves the uplink when a source sends so many packets, [`BURST`] in each breath, and then none.
+    /// What leaves the uplink when a source sends `packets` packets, [`BURST`] in each breath, and then none.
     fn sent(&mut self, source: &str, packets: usize) -> Vec<Packet> {
         self.keep(UPLINK, true);
         self.engine.breathe_times(packets.div_ceil(BURST) as u64);
