@@ -4,7 +4,7 @@
 //! may have sent it packets. So the first worker takes verdicts only as a reason to pause all workers, which costs, and
 //! to look at the workers themselves. It does so once for each state in which all verdicts are that there is nothing to
 //! do. For a worker whose verdict stays the same while it moves packets, the first worker announces that it
-//! waits for the end, so that such a worker tells it, and others do not touch the first worker's cache lines.
+//! waits for the end, so that such a worker informs it, and others do not touch the first worker's cache lines.
 
 use std::marker::PhantomData;
 use std::mem;

@@ -178,7 +178,7 @@ events! { 'a
     /// The process has ended without ending its run. Noticed later: by the next run of the name, by a reader, or when
     /// its remains are removed. The time is that at which the process was last seen.
     Crashed = "crashed", Error, None => {
-        /// The last app of which an event told something, if there is one.
+        /// The last app that an event named, if there is one.
         last_app: Option<&'a str>,
         /// The process that has ended.
         last_pid: u64,

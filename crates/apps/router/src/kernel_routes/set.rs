@@ -304,8 +304,8 @@ impl RouteSet {
             let number = self.deeds.take(deed);
             return self.enter(key, number).map(|key| (key, true));
         }
-        // The table may have been read after the event. IPv6 tells all ways of a route whose ways have become more, and
-        // IPv4 has no route twice.
+        // The table may have been read after the event. IPv6 reports all ways of a route whose ways have become more,
+        // and IPv4 has no route twice.
         let repeats = |known: &Deed| match is_v6 {
             true => deed.is_same(known) || deed.covers(known),
             false => deed.is_same_of_v4(known),

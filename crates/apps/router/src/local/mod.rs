@@ -40,14 +40,14 @@ pub(crate) use self::v6::is_of_discovery;
 /// Echo requests to one address are answered through `output`; link it to the look-up. The answers have no extension
 /// headers, and of IPv4 options only Record Route and Timestamp, in which the router enters itself. Answers from or to link-local addresses go to `link`: `nd` sends them on the link of their interface. All
 /// other packets go to `punt`, for the host behind it. IPv6 neighbour discovery, and queries and reports of multicast
-/// groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and protocols are told through `error`
-/// that nobody serves them, and the rest is dropped.
+/// groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and protocols are informed through
+/// `error` that nobody serves them, and the rest is dropped.
 ///
 /// Packets from other stations whose source is the router's own, or the broadcast address of one of its links, are
 /// dropped (RFC 1812, section 5.3.7), but for neighbour discovery, which finds duplicate addresses by them.
 ///
 /// Options for the destination of IPv6 packets that are answered or refused here are treated as their types say, and
-/// senders of hop-by-hop options behind another extension header are told (RFC 8200, section 4).
+/// senders of hop-by-hop options behind another extension header get an ICMP error (RFC 8200, section 4).
 /// Senders of IPv6 packets whose routing header lists further hops are told that this router does not forward them (RFC
 /// 8200, section 4.4).
 ///
@@ -505,7 +505,7 @@ impl<F: Family> Local<F> {
 struct Unserved {
     /// The interface of the host that may serve them.
     host: Option<u16>,
-    /// Whether the sender can be told that nobody does.
+    /// Whether the sender can be informed that nobody does.
     may_tell: bool,
 }
 

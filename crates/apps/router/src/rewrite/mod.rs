@@ -132,8 +132,8 @@ impl<F: Family> Rewrite<F> {
         }
     }
 
-    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet
-    /// is looked at sooner or later, so that the others need not be.
+    /// Has a redirect sent to the sender of one packet of a vector if there is a better first hop. Of a flow that goes
+    /// on, one packet is looked at sooner or later, so that the others need not be.
     #[inline]
     fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
         let (Some(error), false) = (self.error, packets.is_empty()) else { return };

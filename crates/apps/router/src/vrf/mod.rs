@@ -35,7 +35,7 @@ const MAX_FILE: u64 = 256 << 20;
 /// Names that ports of rewriting apps cannot have, because other outputs have them.
 pub(crate) const RESERVED: [&str; 4] = ["error", "resolve", "fragment", "resolve6"];
 
-/// The output of `nd` for IPv4 packets whose senders are to be told.
+/// The output of `nd` for IPv4 packets whose senders are to get an ICMP error.
 pub(crate) const ERROR4: &str = "error4";
 
 /// The output of `arp` for the host.

@@ -80,8 +80,8 @@ pub struct Config {
 
     /// The most moves of an address from port to port within `move_window`, from 1 to 127, as a guard against loops: an
     /// address that would move once more stays where it is for the time `move_hold`, its frames at other ports are
-    /// dropped, and the event `station-moving` tells it. RFC 7432, section 15.1, has 5 moves in 180 seconds. By default
-    /// there is no limit.
+    /// dropped, and the event `station-moving` reports it. RFC 7432, section 15.1, has 5 moves in 180 seconds. By
+    /// default there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 127))]
     pub max_moves: Option<u32>,

@@ -205,7 +205,7 @@ impl Ends {
         self.here.supply(source, Stock::round(packets, 0));
     }
 
-    /// Has a source send so many packets in each breath.
+    /// Has a source send `per_breath` packets in each breath.
     pub(super) fn set_rate(&self, source: &str, per_breath: usize) {
         self.here.set_rate(source, per_breath);
     }
@@ -269,7 +269,7 @@ impl NetworkSide {
         found
     }
 
-    /// Has a source send so many packets in each breath.
+    /// Has a source send `per_breath` packets in each breath.
     fn set_rate(&self, source: &str, per_breath: usize) {
         if let Some((_, stock)) = self.feeds.iter().find(|(name, _)| *name == source) {
             locked(stock).per_breath = per_breath;
