@@ -1,7 +1,7 @@
 //! The benchmarks, their measurement methods, and their report.
 //!
-//! A crate of its own because `bellows` can be built without it (feature `measure`), and because it is large: a change of
-//! a command does not compile the benchmarks again.
+//! A crate of its own because `bellows` can be built without it (feature `measure`), and because it is large: a change
+//! of a command does not compile the benchmarks again.
 //!
 //! | module | what it holds |
 //! |---|---|
