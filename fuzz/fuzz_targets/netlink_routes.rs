@@ -1,4 +1,5 @@
-//! Arbitrary bytes as messages of the kernel about routes, neighbours and interfaces: each route that is told is whole.
+//! Arbitrary bytes as messages of the kernel about routes, neighbours and interfaces: each route that is reported is
+//! whole.
 
 #![no_main]
 

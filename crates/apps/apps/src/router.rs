@@ -262,7 +262,8 @@ impl Checks {
     }
 }
 
-/// Adds what tells the packets of services from others for the router. Returns the app that comes before the local one.
+/// Adds what distinguishes the packets of services from others for the router. Returns the app that comes before the
+/// local one.
 fn add_services(parts: &mut Parts, ip: &str, services: &[Rule]) -> String {
     let rules: Vec<Rule> = services.iter().filter(|rule| rule.is_of(ip == "ip6")).cloned().collect();
     let local = format!("{ip}-local");

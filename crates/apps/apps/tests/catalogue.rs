@@ -64,7 +64,7 @@ fn keys_in(schema: &Json, place: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The sections of a manual that tell keys: the tables in the title, and the rows.
+/// The sections of a manual that list keys: the tables in the title, and the rows.
 fn key_sections(manual: &str) -> Vec<(Vec<String>, Vec<&str>)> {
     let section = |text: &&str| text.starts_with("KEYS of ");
     let parts = manual.split("\n\n").filter(section);

@@ -14,7 +14,7 @@ const PAUSE: u64 = 600_000_000_000;
 /// The shortest time between two events about one table, so that many origins make no flood of them.
 const GATE: u64 = 1_000_000_000;
 
-/// From so many origins on, those that were told long ago are forgotten.
+/// From this number of origins on, those that were reported long ago are forgotten.
 const MANY: usize = 1_024;
 
 /// Tells who has filled a table, but not again and again.
@@ -24,7 +24,7 @@ pub struct FullTable {
     table: &'static str,
     /// When the next event may be.
     next: AtomicU64,
-    /// When each origin was told last, by its number.
+    /// When each origin was last reported, by its number.
     told: Mutex<HashMap<u32, u64>>,
 }
 
@@ -34,8 +34,8 @@ impl FullTable {
         FullTable { table, next: AtomicU64::new(0), told: Mutex::default() }
     }
 
-    /// Tells that an origin has filled the table of an app, unless that was told lately. `name` gives the origin's name,
-    /// and what follows for it.
+    /// Reports that an origin has filled the table of an app, unless it was reported lately. `name` gives the origin's
+    /// name, and what follows for it.
     #[cold]
     pub fn tell<T: Display>(&self, app: &str, origin: u32, now: u64, name: impl FnOnce() -> (String, T)) {
         if self.is_due(origin, now) {
@@ -47,13 +47,13 @@ impl FullTable {
         }
     }
 
-    /// Whether nothing is told now. Hot.
+    /// Whether nothing is reported now. Hot.
     #[inline]
     pub fn is_quiet(&self, now: u64) -> bool {
         now < self.next.load(Relaxed)
     }
 
-    /// Whether an origin is to be told, which it then is.
+    /// Whether to report an origin, which counts as reported from then on.
     fn is_due(&self, origin: u32, now: u64) -> bool {
         let next = self.next.load(Relaxed);
         if self.is_quiet(now) || self.next.compare_exchange(next, now + GATE, Relaxed, Relaxed).is_err() {

@@ -94,7 +94,7 @@ pub struct Records {
 const POINTER: usize = 2;
 const OVERFLOW_FLAGS: usize = 3;
 
-/// The greatest number of modules without room for their timestamps that an option can tell.
+/// The greatest number of modules without room for their timestamps that an option can count.
 const MAX_OVERFLOW: u8 = 15;
 
 /// The flags of a timestamp option: timestamps alone, with addresses, for the addresses that the sender has listed.

@@ -44,7 +44,7 @@ pub struct SharedLimit {
 }
 
 impl SharedLimit {
-    /// So many packets a second for so many interfaces, and up to `burst` at once from one of them.
+    /// `rate` packets a second for `interfaces` interfaces, and up to `burst` at once from one of them.
     pub fn new(rate: u32, burst: u32, interfaces: usize) -> SharedLimit {
         let part = |all: u32| (all as usize / 2 / (interfaces + 1)).max(1) as u32;
         let all = Limit::new(rate, burst);
@@ -73,7 +73,7 @@ impl SharedLimit {
     }
 }
 
-/// The limits of messages by which stations look for the router, or tell it of themselves. Those of neighbours that are
+/// The limits of messages by which stations look for the router, or announce themselves. Those of neighbours that are
 /// known have a limit of their own, so that a flood from strangers does not keep them out, and so have those whose
 /// address is not on the link.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ const OFF_LINK: u32 = 1_000;
 const BURST: u32 = 8;
 
 impl Hearing {
-    /// For so many interfaces.
+    /// For `interfaces` interfaces.
     pub fn new(interfaces: usize) -> Hearing {
         let limit = |rate| SharedLimit::new(rate, rate / BURST, interfaces);
         Hearing { strangers: limit(STRANGERS), known: limit(KNOWN), off_link: limit(OFF_LINK) }

@@ -128,7 +128,7 @@ impl NextVectors {
         io.output(output).room() > self.vectors[output].len()
     }
 
-    /// Sends the packets if a vector has no room for so many more.
+    /// Sends the packets if a vector has no room for `count` more.
     #[inline]
     pub fn make_room<A: App>(&mut self, io: &Io<A>, count: usize) {
         if self.vectors.iter().any(|vector| vector.len() + count > CAPACITY) {
@@ -151,8 +151,8 @@ impl NextVectors {
         self.send(io);
     }
 
-    /// Sends all packets of an input to the outputs with their numbers, by pointer if all go to one. `decide` tells where
-    /// [unusual](UNUSUAL) ones go. Hot.
+    /// Sends all packets of an input to the outputs with their numbers, by pointer if all go to one. `decide` says
+    /// where [unusual](UNUSUAL) ones go. Hot.
     #[inline]
     pub fn send_all<A: App>(
         &mut self,

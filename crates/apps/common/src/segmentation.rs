@@ -3,7 +3,7 @@
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
 use bellows_wire::offload::{Checksums, GsoKind, GsoPacket, MAX_HEADER_LEN, finish_checksum};
 
-/// There is no free buffer, or no room for so many packets.
+/// There is no free buffer, or no room for that number of packets.
 #[derive(Debug)]
 pub struct NoBuffer;
 
@@ -74,7 +74,7 @@ pub fn segment(packet: &mut Packet, kind: GsoKind, size: u16, others: &mut Vecto
     Ok(())
 }
 
-/// An empty packet with room for so many bytes.
+/// An empty packet with room for `length` bytes.
 #[inline]
 pub fn new_packet(length: usize) -> Result<Packet, NoBuffer> {
     Packet::with_room(length).ok_or(NoBuffer)

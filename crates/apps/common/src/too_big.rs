@@ -20,7 +20,7 @@ const MAX_EXTENSIONS: usize = 8;
 /// An error, and the packet that it quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig<'f> {
-    /// What it tells; 0 if the router is an old one of IPv4.
+    /// The MTU that it reports; 0 if the router is an old one of IPv4.
     pub mtu: u32,
     /// Bytes of the packet, as its header says.
     pub length: usize,

@@ -173,7 +173,7 @@ impl<D> Clone for Id<D> {
 impl<D> Copy for Id<D> {}
 
 impl<D> Id<D> {
-    /// The number.
+    /// The number of the user or group.
     pub const fn id(self) -> u32 {
         self.0
     }

@@ -164,7 +164,7 @@ pub struct Context {
     secrets: RefCell<BTreeSet<(&'static str, Vec<String>)>>,
     /// The texts of the network's files.
     files: Texts,
-    /// What [`Context::warn`] was told.
+    /// The warnings given to [`Context::warn`].
     warnings: RefCell<Vec<SettingError>>,
 }
 

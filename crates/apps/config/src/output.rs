@@ -23,7 +23,7 @@ impl OutputSchema {
         OutputSchema { id: TypeId::of::<T>, add: SchemaGenerator::subschema_for::<T> }
     }
 
-    /// What tells the type from others.
+    /// What distinguishes the type from others.
     pub fn type_id(self) -> TypeId {
         (self.id)()
     }

@@ -436,7 +436,7 @@ impl Listening {
 }
 
 fn listening_sockets() -> Listening {
-    // The kernel's table tells who listens. Connecting would occupy a device that serves one connection at a time.
+    // The kernel's table says who listens. Connecting would occupy a device that serves one connection at a time.
     const LISTENS: &str = "00010000";
     let own = own_sockets();
     let table = fs::read("/proc/net/unix").unwrap_or_default();

@@ -29,7 +29,7 @@ pub(crate) fn text_mark(bytes: &[u8]) -> String {
 #[derive(Clone)]
 enum Text {
     Kept(Arc<Zeroizing<Vec<u8>>>),
-    /// What tells it from other texts.
+    /// What distinguishes it from other texts.
     Long(String),
     /// The same of a secret, which is not to stay in memory.
     Secret(String),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::diagnostics::position;
 
-/// Mistakes of a file that are told; more are counted.
+/// Mistakes of a file that are reported; more are counted.
 const MAX_TOLD: usize = 20;
 
 /// A text file with mistakes.

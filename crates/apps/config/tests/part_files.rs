@@ -17,7 +17,7 @@ struct Files {
     folder: TempDir,
 }
 
-/// Writes all packets to a file, at most one in so many.
+/// Copies packets, and writes the copies to a file.
 const RECORDER: &str = r#"links = ["copy.file -> write.input"]
 
 [ports]

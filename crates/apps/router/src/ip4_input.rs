@@ -304,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet behind an Ethernet header, with so many bytes of payload.
+    /// A packet behind an Ethernet header, with `payload` bytes of payload.
     fn frame(payload: usize) -> Vec<u8> {
         let mut frame = vec![0; HEADERS + payload];
         let header = Ipv4Header {

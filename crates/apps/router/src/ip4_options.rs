@@ -25,9 +25,9 @@ use crate::vrf::RoutingDomain;
 /// there are several; if it has none, one of the interface that received the packet, or else the first one of the
 /// router. A packet whose option has no room left is forwarded: a Timestamp option counts the router, unless the sender
 /// has listed the addresses. Senders of packets whose option has room for a part of an entry alone, a wrong pointer, a
-/// full count, or a wrong length (also of Router Alert, RFC 2113) are told by `error` (parameter problem). So are those
-/// of packets that have one of these options twice. All other options pass unchanged, and so do packets for the router
-/// itself: `ip4-local` fills in the options of replies to echo requests.
+/// full count, or a wrong length (also of Router Alert, RFC 2113) get an ICMP error (parameter problem) through
+/// `error`. So do those of packets that have one of these options twice. All other options pass unchanged, and so do
+/// packets for the router itself: `ip4-local` fills in the options of replies to echo requests.
 ///
 /// Only packets with options pass this app; each costs a look-up of its own, because what is recorded depends on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

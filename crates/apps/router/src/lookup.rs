@@ -136,7 +136,7 @@ const ERROR: u16 = 2;
 struct Exits {
     has_local: bool,
     has_error: bool,
-    /// What senders are told whose destination has an `unreachable` route.
+    /// The error that senders get whose destination has an `unreachable` route.
     unreachable: Reason,
 }
 
@@ -291,7 +291,7 @@ impl<F: Family> Repeated<F> {
         }
     }
 
-    /// Keeps two destinations of packets for the router in mind, if there are many: `local` so many. Hot.
+    /// Keeps two destinations of packets for the router in mind, if there are many; `local` is their number. Hot.
     #[inline]
     fn keep(&mut self, destinations: &[F::Address], adjacencies: &[u32], local: usize) {
         if destinations.len() < WHOLE {

@@ -2,6 +2,9 @@
 //!
 //! [`Toeplitz`] is a key, prepared; [`Toeplitz::hash`] hashes a slice of [`Input`]s. The loop is compiled for processors
 //! with a carry-less multiplication and for all others; the choice is made once per process.
+//!
+//! A crate of its own because it needs `unsafe` code for the multiplications, and `basic`, whose app `rss` uses it,
+//! forbids `unsafe`.
 #![doc = include_str!("../README.md")]
 
 mod product;

@@ -4,7 +4,7 @@
 //! may have sent it packets. So the first worker takes verdicts only as a reason to pause all workers, which costs, and
 //! to look at the workers themselves. It does so once for each state in which all verdicts are that there is nothing to
 //! do. For a worker whose verdict stays the same while it moves packets, the first worker announces that it
-//! waits for the end, so that such a worker tells it, and others do not touch the first worker's cache lines.
+//! waits for the end, so that such a worker informs it, and others do not touch the first worker's cache lines.
 
 use std::marker::PhantomData;
 use std::mem;
@@ -26,7 +26,7 @@ pub enum Verdict {
 
 /// What makes sure that no end is missed. Tests break one rule at a time and see that the model checker finds it.
 pub trait VerdictRules {
-    /// Whether a worker tells the first one that it has moved packets though its verdict is the same.
+    /// Whether a worker informs the first one that it has moved packets though its verdict is the same.
     const TELLS_MOVES: bool = true;
     /// Whether that is another state.
     const COUNTS_MOVES: bool = true;

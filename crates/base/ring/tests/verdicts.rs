@@ -225,7 +225,7 @@ fn an_end_that_is_decided_by_verdicts_alone_is_found() {
     check::<Sound>(Case { pauses: false, ..SENT });
 }
 
-/// A worker tells the first one only of verdicts that change.
+/// A worker informs the first one only of verdicts that change.
 struct Silent;
 
 impl VerdictRules for Silent {

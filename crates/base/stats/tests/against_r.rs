@@ -458,7 +458,7 @@ fn densities_are_those_of_r() {
 fn bootstrap_intervals_are_those_of_the_exact_distribution() {
     let mut r = Comparisons::new("bootstrap_intervals_are_those_of_the_exact_distribution");
     for count in [9, 31, 101, 1_001] {
-        // The value is its rank, and at most a rank apart with so many resamples.
+        // The value is its rank, and at most a rank apart with this number of resamples.
         let values: Vec<f64> = (1..=count).map(f64::from).collect();
         let bootstrap = Bootstrap { resamples: 40_000, ..Bootstrap::default() };
         let found = bootstrap_median(&values, &bootstrap).unwrap();

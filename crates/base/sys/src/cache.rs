@@ -51,7 +51,7 @@ pub fn prefetch_to_write(address: *const u8) {
     let _ = address;
 }
 
-/// The address of each line of so many bytes, given that of the first byte, which begins a line.
+/// The address of each line of `bytes` bytes, given that of the first byte, which begins a line.
 #[inline(always)]
 pub fn lines(start: *const u8, bytes: usize) -> impl Iterator<Item = *const u8> {
     (0..bytes).step_by(LINE).map(move |offset| start.wrapping_add(offset))

@@ -8,7 +8,7 @@
 //! Cipher Block Chaining Message Authentication Code", 2000). Ten rounds take as long as a dozen other instructions, and
 //! those of several keys overlap. On other processors it is SipHash-1-3, that of the standard library.
 //!
-//! Keys of one word are Ethernet addresses, two of each frame, so their cipher has six rounds. The best attacks on so many
+//! Keys of one word are Ethernet addresses, two of each frame, so their cipher has six rounds. The best attacks on six
 //! need 2^32 chosen blocks and all bits of their ciphers (Ferguson et al., "Improved Cryptanalysis of Rijndael", 2000);
 //! who fills a table sees none of them.
 
@@ -180,7 +180,7 @@ mod aes {
         keys.map(|[low, high]| vector(low, high))
     }
 
-    /// A block after so many rounds.
+    /// A block after `COUNT` rounds.
     #[inline]
     #[target_feature(enable = "aes,sse4.1")]
     pub(super) fn encrypt<const COUNT: usize>(keys: &[__m128i; ROUNDS + 1], block: __m128i) -> __m128i {

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
 
-/// A reason is explained beside all counters if an app loses a packet for it of each so many that it receives.
+/// A reason is explained beside all counters if it makes an app lose at least one in this many of its received packets.
 const NOTABLE: u64 = 10;
 
 /// The reason for which a run was stopped.

@@ -1,4 +1,4 @@
-//! The service manager: what `sd_notify(3)` tells it of a run, and its watchdog.
+//! The service manager: its notifications about a run (`sd_notify(3)`), and its watchdog.
 //!
 //! Without the variables `NOTIFY_SOCKET` and `WATCHDOG_USEC` all of this does nothing.
 
@@ -20,7 +20,7 @@ const MAX_STATUS: usize = 512;
 pub struct Service {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Mutex<Watchdog>>,
-    /// Whether the run is to end. Held while the service manager is told of it, or of a reload.
+    /// Whether the run is to end. Held while the service manager is notified of it, or of a reload.
     is_stopping: Mutex<bool>,
 }
 
@@ -53,7 +53,7 @@ impl Service {
         self.is_stopping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The run has started, or a reload is over. Not told when the run is to end.
+    /// The run has started, or a reload is over. Not sent when the run is to end.
     pub fn ready(&self, status: &str) {
         let is_stopping = self.is_stopping();
         if !*is_stopping {
@@ -61,7 +61,7 @@ impl Service {
         }
     }
 
-    /// A reload begins. [`ready`](Service::ready) ends it. Not told when the run is to end.
+    /// A reload begins. [`ready`](Service::ready) ends it. Not sent when the run is to end.
     pub fn reloading(&self) {
         let is_stopping = self.is_stopping();
         if *is_stopping {

@@ -12,7 +12,6 @@
 //! | `place` | the free places within reach of the targets, as a pure function of `/proc/self/maps` |
 //! | `perf` | [`PerfMap`], a file with a line for each [`Symbol`] |
 //! | `assembler` | on x86-64: writing code from start to end, with jumps to labels, and listing it |
-//! | `instruction` | its instructions as bytes |
 //!
 //! ```
 //! # #[cfg(target_arch = "x86_64")]

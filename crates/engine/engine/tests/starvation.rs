@@ -45,7 +45,7 @@ enum Does {
     Make { burst: usize, pause: u64, made: Arc<Made> },
     /// Forwards whole vectors.
     Forward,
-    /// Keeps up to so many packets, the last that came, and consumes the others.
+    /// Keeps the last packets, up to this number, and consumes the others.
     Keep(usize),
     /// Takes nothing while this is set, and else consumes packets.
     Gate(Arc<AtomicBool>),
@@ -192,7 +192,7 @@ fn run(network: Network, settings: Settings, act: impl FnOnce(&Control)) -> Outc
     outcome
 }
 
-/// Waits until each source has made so many more bursts.
+/// Waits until each source has made `bursts` more bursts.
 fn wait_for_bursts(what: &str, made: &[Arc<Made>], bursts: u64) {
     let before: Vec<u64> = made.iter().map(|made| made.bursts.load(Relaxed)).collect();
     let since = |(made, before): (&Arc<Made>, &u64)| made.bursts.load(Relaxed) - before;

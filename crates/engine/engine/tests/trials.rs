@@ -15,7 +15,7 @@ use proptest::prelude::*;
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
 const OUTPUT: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
-/// Sends numbered packets, so many a breath.
+/// Sends numbered packets, the same number in each breath.
 struct Numbers {
     bursts: Vec<u64>,
     next: u64,

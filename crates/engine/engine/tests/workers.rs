@@ -410,8 +410,9 @@ fn each_recorded_departure_has_its_arrival_also_between_ticks() {
     assert!(check_passages("ticks", 400_000, &[(Does::Tick, 0), (Does::Tick, 1), (Does::Tick, 2)]) > 0);
 }
 
-/// Sends so many packets through all workers, with these apps besides, and looks for both ends of each recorded passage.
-/// Returns the number of links that have some. There must be few enough packets that no ring of events is filled.
+/// Sends `count` packets through all workers, with these apps besides, and looks for both ends of each recorded
+/// passage. Returns the number of links that have some. There must be few enough packets that no ring of events is
+/// filled.
 fn check_passages(name: &str, count: u32, others: &[(Does, usize)]) -> usize {
     let arrived = Arrived::default();
     let apps = [

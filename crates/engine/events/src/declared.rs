@@ -37,7 +37,7 @@ pub struct FieldInfo {
 }
 
 /// What an event changes: a condition of an app, or of one of its ports, makes a network degraded while it lasts. The
-/// fields `app` and `port` tell whose it is.
+/// fields `app` and `port` say whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The condition of this name begins.
@@ -178,7 +178,7 @@ events! { 'a
     /// The process has ended without ending its run. Noticed later: by the next run of the name, by a reader, or when
     /// its remains are removed. The time is that at which the process was last seen.
     Crashed = "crashed", Error, None => {
-        /// The last app of which an event told something, if there is one.
+        /// The last app that an event named, if there is one.
         last_app: Option<&'a str>,
         /// The process that has ended.
         last_pid: u64,

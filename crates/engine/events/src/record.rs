@@ -44,7 +44,8 @@ impl Level {
     }
 }
 
-/// What tells an event of a network from all others, also across its runs: `LOG-NUMBER`, with the log in hexadecimal.
+/// What distinguishes an event of a network from all others, also across its runs: `LOG-NUMBER`, with the log in
+/// hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id {
     /// The history: when it was begun, in milliseconds since the Unix epoch.

@@ -36,7 +36,7 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// What a reader of a history must be told: each event once, and each number that it does not get.
+/// What a reader of a history must get: each event once, and each number that it does not get.
 #[derive(Default)]
 struct Reader {
     follower: Follower,

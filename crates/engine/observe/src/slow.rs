@@ -16,7 +16,7 @@ pub struct SlowBreath {
     /// a debugger, or the machine was.
     pub stood_still: u64,
     /// The time of this for which the engine's thread was on a processor, in nanoseconds, if known. If the kernel
-    /// cannot tell steal time of the host, it is included.
+    /// does not report steal time of the host, it is included.
     pub on_processor: Option<u64>,
     /// The app in which the engine was most of this time; `None` if it was in none, or the watchdog did not see it.
     pub doing: Option<CurrentCall>,

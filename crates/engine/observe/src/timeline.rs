@@ -246,8 +246,8 @@ impl Timeline {
         self.until_recorded == 0
     }
 
-    /// Records that the marked vector of this number, with so many packets, left for another worker through a link, in
-    /// a breath that will be kept.
+    /// Records that the marked vector of this number, with `packets` packets, left for another worker through a link,
+    /// in a breath that will be kept.
     pub fn departure(&mut self, link: u32, at: u64, number: u32, packets: u32) {
         self.cross(kind::DEPARTURE, link, at, number, packets);
     }

@@ -1,4 +1,4 @@
-//! Slow breaths: detects them, names the app, and tells slow work from a process that stood still.
+//! Slow breaths: detects them, names the app, and distinguishes slow work from a process that stood still.
 //!
 //! A breath cannot be timed directly: reading the clock before and after each would cost as much as a dozen packets. So
 //! there are two checks. The *engine* compares two times that it reads anyway (when nothing moves, in sampled breaths,

@@ -93,7 +93,7 @@ impl Sampler {
     /// The first samples may be of the first words alone, because each word begins to be watched by itself.
     ///
     /// # Errors
-    /// It does not exist, it is not permitted, or the processor cannot watch so many words.
+    /// It does not exist, it is not permitted, or there are more words than the processor can watch.
     pub fn watch(thread: i32, words: &[usize]) -> Result<Sampler, SampleError> {
         let ring = SampleRing::watch(thread, words, STACK, KEPT).map_err(|error| refused(thread, error))?;
         Ok(Sampler { ring, user_only: true, lost: 0, records: Vec::new() })

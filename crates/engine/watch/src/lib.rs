@@ -4,6 +4,8 @@
 //! While something is watched, every breath is sampled: before each call the engine records how many packets the app's
 //! output links have been sent, and afterwards it reads the new ones. Without a watcher, this costs nothing.
 //!
+//! A crate of its own because it forbids `unsafe` code, which the engine needs, and uses nothing of the engine.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | `listener` | the receiving end of a trace or tap on another thread |

@@ -33,7 +33,7 @@ pub(crate) struct Habit {
 }
 
 impl Habit {
-    /// No prediction yet; `wide` tells whether the processor has the registers for inline copies.
+    /// No prediction yet; `wide` says whether the processor has the registers for inline copies.
     pub(crate) fn new(wide: bool) -> Habit {
         let reach = if wide { 4 * LINE } else { 0 };
         Habit { inline: NONE, other: NONE, last: NONE, times: 0, is_some: false, reach }

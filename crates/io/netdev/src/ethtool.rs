@@ -233,7 +233,7 @@ pub struct Rings {
     pub max_tx: u32,
 }
 
-/// The lengths of the rings; `None` if the driver does not tell.
+/// The lengths of the rings; `None` if the driver does not report them.
 ///
 /// # Errors
 /// The interface does not exist.

@@ -78,7 +78,7 @@ impl Socket {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Asks for room for so many bytes of messages that wait. Without `CAP_NET_ADMIN` the system's limit applies.
+    /// Asks for room for `bytes` bytes of messages that wait. Without `CAP_NET_ADMIN` the system's limit applies.
     ///
     /// # Errors
     /// Those of `setsockopt(2)`.

@@ -67,7 +67,7 @@ pub(crate) fn frame(length: usize, seed: u8) -> Vec<u8> {
     header.into_iter().chain(payload).take(length).collect()
 }
 
-/// A virtio-net header and a frame: a TCP GSO packet over IPv4 with so many bytes of data, whose checksum is partial.
+/// A virtio-net header and a frame: a TCP GSO packet over IPv4 with `data` bytes of data, whose checksum is partial.
 pub(crate) fn gso_packet(data: usize) -> ([u8; 10], Vec<u8>) {
     const IP: usize = 14;
     const TCP: usize = IP + 20;

@@ -190,7 +190,7 @@ struct GuardedPort {
     refused: Option<String>,
     /// The addresses of routers for which the kernel answers here.
     answered: Vec<Ipv4Addr>,
-    /// What the log was told of these.
+    /// What was logged about these.
     told: Vec<Ipv4Addr>,
 }
 

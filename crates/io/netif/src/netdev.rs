@@ -60,7 +60,7 @@ pub struct XdpFeatures {
     pub rx_sg: bool,
     /// Sends redirected frames of several buffers.
     pub ndo_xmit_sg: bool,
-    /// Most buffers of a frame with zero copy; `None` if there is no zero copy, or the kernel does not tell.
+    /// Most buffers of a frame with zero copy; `None` if there is no zero copy, or the kernel does not report it.
     pub zc_max_segs: Option<u32>,
     /// What programs can learn about a received frame.
     pub rx_metadata: RxMetadata,
@@ -91,7 +91,7 @@ pub struct XskFeatures {
 }
 
 /// What the driver of an interface of this thread's network namespace can do; `None` if the interface does not exist,
-/// or if the kernel does not tell (before Linux 6.3).
+/// or if the kernel does not report it (before Linux 6.3).
 ///
 /// # Errors
 /// The kernel does not answer.
@@ -111,7 +111,7 @@ pub struct UsedQueue {
     pub number: u32,
     /// The direction.
     pub direction: QueueDirection,
-    /// Whether an `AF_XDP` socket is bound to it (Linux 6.15; earlier kernels do not tell).
+    /// Whether an `AF_XDP` socket is bound to it (Linux 6.15; earlier kernels do not report it).
     pub has_xsk: bool,
 }
 
@@ -125,7 +125,7 @@ pub enum QueueDirection {
 }
 
 /// The queues that an interface of this thread's network namespace uses; empty while it is down, or if it does not
-/// exist. `None` if the kernel does not tell (before Linux 6.8).
+/// exist. `None` if the kernel does not report it (before Linux 6.8).
 ///
 /// Unlike `bellows_netdev::ethtool::channels` it works for all drivers, but only while the interface is up.
 ///

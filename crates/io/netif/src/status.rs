@@ -152,13 +152,13 @@ struct Contents {
     given_up: Option<String>,
     /// Whether the queues are open.
     is_open: bool,
-    /// Whether the port works, as the log was told; `None` if it was told nothing.
+    /// Whether the port works according to the log; `None` if nothing was logged.
     told: Option<bool>,
-    /// The port that this one replaces, until the log is told something.
+    /// The port that this one replaces, until something is logged.
     before: Option<Arc<PortStatus>>,
     /// The process on the other side and its user, if known.
     peer: Option<(u64, u64)>,
-    /// Whether the port is one of a network that runs. Before, the log is told nothing.
+    /// Whether the port is one of a network that runs. Before, nothing is logged.
     has_begun: bool,
     losses: Losses,
 }
@@ -172,7 +172,7 @@ struct Losses {
     looks: u32,
     /// Whether the looks found more.
     grows: bool,
-    /// Whether the log was told that packets are dropped.
+    /// Whether it was logged that packets are dropped.
     told: bool,
 }
 
@@ -188,7 +188,7 @@ impl Contents {
         self.told.map_or_else(of_before, |works| !works)
     }
 
-    /// Sets what the log was told.
+    /// Sets what was logged.
     fn was_told(&mut self, works: bool) {
         (self.told, self.before) = (Some(works), None);
     }
@@ -235,7 +235,7 @@ impl PortStatus {
         self.lock().has_begun = false;
     }
 
-    /// The port runs from now on. The log is told what has happened so far.
+    /// The port runs from now on. What has happened so far is logged.
     pub(crate) fn begins(&self) {
         let mut contents = self.lock();
         if std::mem::replace(&mut contents.has_begun, true) {
@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(names, ["app-recovered"]);
     }
 
-    /// However often a link goes down, what was told last is the truth in the end.
+    /// However often a link goes down, what was logged last is the truth in the end.
     #[test]
     fn a_link_that_flaps_is_told_seldom_and_never_wrongly() {
         let status = PortStatus::new("eth0".to_owned());

@@ -305,7 +305,7 @@ fn queues_are_listed_while_the_interface_is_up() {
             .into_iter()
             .chain([queue(0, QueueDirection::Tx), queue(1, QueueDirection::Tx)]);
         assert_eq!(queues(one).unwrap(), Some(expected.collect()));
-        // A driver that tells `ethtool` nothing.
+        // A driver that reports nothing to `ethtool`.
         let lo = named(interfaces, "lo").index;
         interfaces.set_up(lo, true).unwrap();
         assert_eq!(channels("lo").unwrap(), None);

@@ -1,4 +1,4 @@
-//! The order of runs, and the hash that tells campaigns apart.
+//! The order of runs, and the hash that distinguishes campaigns.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What the queue of a campaign has, as its server and those who work say.
+//! What the queue of a campaign has, as its server and its workers say.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

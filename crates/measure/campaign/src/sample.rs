@@ -103,7 +103,7 @@ impl<'c> Sample<'c> {
         self.scores.push(score);
     }
 
-    /// The analysis by cells. Nothing if it tells nothing of the two means.
+    /// The analysis by cells. Nothing if it says nothing about the two means.
     pub(crate) fn analysis(mut self, hypothesis: &Hypothesis) -> Option<Analysis> {
         let [first, second] = hypothesis.compare.each_ref().map(|levels| self.cells.number(levels));
         let sides = [first? as u32, second? as u32];

@@ -1,5 +1,8 @@
 //! The benchmarks, their measurement methods, and their report.
 //!
+//! A crate of its own because `bellows` can be built without it (feature `measure`), and because it is large: a change
+//! of a command does not compile the benchmarks again.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`report`] | the results of every benchmark, as text and as JSON |

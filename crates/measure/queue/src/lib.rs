@@ -4,6 +4,8 @@
 //! queue, and alone writes the results folder. Any number of [workers](work) take blocks, make their runs with a
 //! [`LocalExecutor`](bellows_campaign::LocalExecutor), and deliver the results.
 //!
+//! A crate of its own because it brings the client of NATS with TLS, which `bellows` has only with the feature `nats`.
+//!
 //! - **A block belongs to one machine.** A worker that is given a block makes a *claim* of it. The block counts when
 //!   one claim has delivered all of its runs. So a difference between machines is one between blocks, and never one
 //!   between combinations. If a worker dies, the block is made again as a whole; what it delivered before is kept in

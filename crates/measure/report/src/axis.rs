@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::words;
 
-/// About so many marks on an axis.
+/// The approximate number of marks on an axis.
 const MARKS: f64 = 5.0;
 
 /// A range of numbers with marks at round ones.

@@ -21,7 +21,7 @@ const PLACES: usize = 150;
 /// Up to this number of scores have a tick each.
 const MAX_TICKS: usize = 250;
 
-/// Each of so many points of a density is drawn.
+/// One in this many points of a density is drawn.
 const STRIDE: usize = 3;
 
 /// A curve needs at least this number of scores.

@@ -4,6 +4,9 @@
 //! and all that is drawn, as one value, which can be serialized. [`Report::html`], [`Report::pictures`] and
 //! [`Report::text`] only show it.
 //!
+//! A crate of its own because it brings a template engine, which campaigns run without, and because `bellows` can be
+//! built without it (feature `measure`).
+//!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use bellows_report::{Report, ReportOptions, ResultSource};

@@ -13,7 +13,7 @@ use crate::frames::{AppFrame, Framing, Rect};
 use crate::layout::{AppExtent, ConnectedPart, Draft, Placement, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, compounds, escaped, printable, shortened};
 
-/// What a picture of apps tells, and which way it runs.
+/// What a picture of apps shows, and which way it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
     /// Everything, from left to right.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::accounting::Accounts;
 use crate::networks::Change;
 
-/// The maximum depth of compound apps that are told.
+/// The maximum depth of compound apps that are reported.
 const MAX_DEPTH: usize = 8;
 
 /// The sum of a compound app's parts.

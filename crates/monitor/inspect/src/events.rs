@@ -126,7 +126,7 @@ pub struct Occurrence {
     pub event: Event,
 }
 
-/// What a reader of events is told.
+/// What a reader of events gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
     /// An event.
@@ -152,8 +152,8 @@ pub struct NewsLine<'n> {
     pub user: &'n str,
     /// When it happened, by RFC 3339 in UTC.
     pub time: Cow<'n, str>,
-    /// What tells the event from all others of the network, also across its runs: `LOG-NUMBER`. Numbers have no gaps,
-    /// except where events are missing; null for `events-missing`, which tells of a hole in the history.
+    /// What distinguishes the event from all others of the network, also across its runs: `LOG-NUMBER`. Numbers have no
+    /// gaps, except where events are missing; null for `events-missing`, which reports a hole in the history.
     pub id: Option<String>,
     /// The same as `time` in nanoseconds since the Unix epoch.
     pub time_ns: u64,

@@ -409,7 +409,7 @@ mod tests {
     use crate::testing::{app, second};
     use bellows_observe::{AppCounts, LinkCounts, WorkerCounts};
 
-    /// A source or another app with so many clocks for each of a million packets.
+    /// A source or another app that takes `clocks` for each of a million packets.
     fn costing(name: &str, worker: &str, clocks: u64) -> AppCounts {
         let entry = if name.starts_with('s') { "pull" } else { "push" };
         let keys = ["calls", "packets", "clocks"].map(|key| format!("{entry}_{key}"));

@@ -41,7 +41,7 @@ pub enum TapTaken {
 /// The reason why no more packets are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapStop {
-    /// The other side has told it.
+    /// The other side has reported it.
     Told(TapEnd),
     /// There are as many packets as were requested.
     Count,

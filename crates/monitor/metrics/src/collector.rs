@@ -49,7 +49,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector that has read nothing yet. `is_port` tells whether a type of apps connects a network to the outside.
+    /// A collector that has read nothing yet. `is_port` says whether a type of apps connects a network to the outside.
     pub fn new(build: Build, is_port: impl Fn(&str) -> bool + 'static) -> Collector {
         Collector { build, is_port: Box::new(is_port), declared: Declared::new(), watched: HashMap::new(), length: 0 }
     }

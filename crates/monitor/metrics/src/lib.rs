@@ -3,6 +3,8 @@
 //! The counters are read from the files that engines publish: nothing is asked of an engine, so reading costs it
 //! nothing, and works for one that hangs or has crashed.
 //!
+//! A crate of its own because it knows no HTTP server, and `bellows` can be built without it (feature `http`).
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`Collector`] | reads all networks, and writes what they count |

@@ -3,6 +3,9 @@
 //! It speaks HTTP/1.1 on one thread, with `hyper` on `tokio`. Everything that a stranger controls has a limit, and
 //! requests that another site makes a browser send are refused.
 //!
+//! A crate of its own because it brings `hyper` and `tokio`, without which `bellows` can be built (feature `http`), and
+//! knows nothing of networks.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`Address`] | where to listen: a loopback or network address, or a Unix socket |

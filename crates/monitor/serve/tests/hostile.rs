@@ -258,7 +258,7 @@ fn hostile_requests_are_refused() {
         ("GET / HTTP/9.9\r\nHost: localhost\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/1.1\nHost : localhost\r\n\r\n".to_owned(), 400),
-        // Two lengths, in either order, and a length that only the body tells.
+        // Two lengths, in either order, and a length that only the body shows.
         (request("Content-Length: 5\r\nTransfer-Encoding: chunked") + "0\r\n\r\n", 400),
         (request("Transfer-Encoding: chunked\r\nContent-Length: 5") + "0\r\n\r\n", 400),
         (request("Transfer-Encoding: chunked") + "0\r\n\r\n", 400),

@@ -5,6 +5,9 @@
 //! and keeps the figures of the last minutes; without a page nothing is read. Engines are asked over their control
 //! sockets only for what a person asks for: the states of apps, a trace, a tap and, if they are allowed, changes.
 //!
+//! A crate of its own because `bellows` can be built without it (feature `http`), and because it is tested without a
+//! server.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | `site` | the paths, and the answer to each request |

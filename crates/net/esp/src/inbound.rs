@@ -201,8 +201,8 @@ impl Inbound {
         opened
     }
 
-    /// Whether higher upper halves are to be tried: after so many failures once, so that a flood of bad packets costs the
-    /// tries only once in so many packets.
+    /// Whether higher upper halves are to be tried: once after a number of failures, so that a flood of bad packets
+    /// costs the tries only once in that number of packets.
     #[inline]
     fn is_to_resync(&self) -> bool {
         let after = u64::from(self.resync_after);

@@ -52,7 +52,7 @@ impl Keys {
         self.algorithm
     }
 
-    /// A number that tells keys apart, the same in each process, and reveals nothing about a key that is random: the
+    /// A number that distinguishes keys, the same in each process, and reveals nothing about a key that is random: the
     /// first half of a hash (SHA-256).
     pub fn fingerprint(&self) -> Fingerprint {
         let hash = Sha256::new_with_prefix(b"a key of ESP\0")
@@ -94,7 +94,7 @@ impl Keys {
     }
 }
 
-/// A number of 128 bits that tells secrets apart and reveals nothing about them.
+/// A number of 128 bits that distinguishes secrets and reveals nothing about them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(u128);
 

@@ -23,7 +23,7 @@ impl Amount {
 /// Each limit is reached by its packets or its bytes, whichever comes first. A time limit is the caller's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// From here on the association should be replaced: it is told once.
+    /// From here on the association should be replaced: this is reported once.
     pub soft: Amount,
     /// Nothing is protected beyond.
     pub hard: Amount,
@@ -70,7 +70,7 @@ impl Meter {
         self.used
     }
 
-    /// Whether one more packet of so many bytes is within the hard limit.
+    /// Whether one more packet of `bytes` bytes is within the hard limit.
     #[inline]
     pub fn check(&self, bytes: usize) -> Result<(), Limit> {
         let Amount { packets: max_packets, bytes: max_bytes } = self.lifetime.hard;

@@ -107,7 +107,7 @@ impl Outbound {
         Ok(esp)
     }
 
-    /// The sequence number of the next packet, with so many encrypted bytes, if there may be one.
+    /// The sequence number of the next packet, with `bytes` encrypted bytes, if there may be one.
     #[inline]
     fn take_sequence(&mut self, bytes: usize) -> Result<u64, SealError> {
         if self.sequence >= self.max_sequence {

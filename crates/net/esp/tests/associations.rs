@@ -39,7 +39,7 @@ fn keys_are_replaced_without_losing_a_packet() {
 
     let replaced = associations.replace_outbound(pair, sender(901, 12)).unwrap();
     assert_eq!((replaced.spi().get(), associations.outbound(pair).unwrap().spi().get()), (900, 901));
-    // The grace begins when the time is first told.
+    // The grace begins with the first call that passes a time.
     assert_eq!(associations.remove_old(5_000), 0);
     assert_eq!(associations.remove_old(5_000 + GRACE - 1), 0);
     for sender in [&mut old, &mut new] {

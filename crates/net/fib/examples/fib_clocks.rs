@@ -1,7 +1,7 @@
 //! What look-ups and changes cost in a table of the prefixes of a file, one in a line, compressed by gzip; and look-ups of
 //! the same keys in other tables, those of two crates and of two papers, in turns in the same process.
 //!
-//! `fib_clocks FILE [NUMBERS]`: each prefix has one of so many numbers at random (256 if not given).
+//! `fib_clocks FILE [NUMBERS]`: each prefix has one of `NUMBERS` numbers (256 if not given) at random.
 
 mod contest;
 

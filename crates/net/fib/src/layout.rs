@@ -44,7 +44,7 @@ pub(crate) trait Layout: SweepTable {
     /// Makes a table without routes of zeroed memory.
     fn prepare(cells: &Cells);
 
-    /// Whether all of so many routes should be compiled anew, because the table has become slower than it would be then.
+    /// Whether all `routes` routes should be compiled anew, because the table has become slower than it would be then.
     fn is_worn(codes: &Codes, routes: usize) -> bool {
         // If routes have too many numbers for codes, this is rare enough to cost changes hardly anything.
         codes.missed() > 4 * routes + (1 << 16)

@@ -8,7 +8,6 @@
 //! | `fib` | a table that is read while it changes |
 //! | `groups` | groups of paths: routes to several next hops |
 //! | `reader` | reading on threads that are no workers |
-//! | `tables` | what is compiled from routes, and look-ups |
 //! | `short` | the numbers of short prefixes |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
 //! | `layout`, `sweep`, `search`, `codes`, `entry` | what they have in common |

@@ -28,7 +28,7 @@ fn look_up_while_changing<A: AddressFamily>(prefixes: &[Prefix<A>]) {
     let fib = Fib::<A>::with_readers(Arc::clone(&readers)).unwrap();
     let keys: Vec<A> = prefixes.iter().map(|prefix| prefix.last()).collect();
     let stop = AtomicBool::new(false);
-    // The number tells the prefix and one of two routes.
+    // The number encodes the prefix and one of two routes.
     let route = |place: usize, which: usize| Route { metric: 0, next: (2 * place + which) as u32 };
     thread::scope(|scope| {
         let _stop = Stop(&stop);

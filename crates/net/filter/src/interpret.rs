@@ -1,4 +1,4 @@
-//! Runs a graph step by step: slow, portable and obvious, so that it tells whether faster code is right.
+//! Runs a graph step by step: slow, portable and obvious, so that faster code is compared with it.
 
 use crate::graph::{
     BlockEnd, BlockIndex, ComparisonOperator, Graph, MAX_ROUNDS, Operand, Operation, Register, Step, Value, Width,

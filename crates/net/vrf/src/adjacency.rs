@@ -40,7 +40,7 @@ impl Tag {
         (self.0 >> Tag::NUMBER_BITS) as u16
     }
 
-    /// The number.
+    /// The lower 20 bits: an adjacency's index or an ICMP error, see the table above.
     #[inline(always)]
     pub const fn number(self) -> u32 {
         self.0 & Tag::NUMBER
@@ -266,12 +266,12 @@ impl Free {
 }
 
 impl Adjacencies {
-    /// A table of so many adjacencies besides the [special] ones, at most [`MAX_ADJACENCIES`] in all.
+    /// A table of `capacity` adjacencies besides the [special] ones, at most [`MAX_ADJACENCIES`] in all.
     pub fn new(capacity: usize) -> Adjacencies {
         Adjacencies::with_rest(capacity, capacity.max(MIN_SPARE), REST_NS)
     }
 
-    /// The same with so many spare indices, each of which rests for so long.
+    /// The same with `spare` spare indices, each of which is not used again for the time `rest`.
     pub(crate) fn with_rest(capacity: usize, spare: usize, rest: u64) -> Adjacencies {
         let first = special::FIRST as usize;
         let capacity = capacity.min(MAX_ADJACENCIES - first);

@@ -39,7 +39,7 @@ impl Neighbours {
     }
 
     /// Takes in the link-layer address of a neighbour that sent a solicitation (RFC 4861, sections 6.2.6 and 7.2.3). It
-    /// tells where the neighbour is, but not that it receives what is sent to it.
+    /// shows where the neighbour is, but not that it receives what is sent to it.
     pub fn hear_solicitation(&mut self, key: NeighbourKey, mac: MacAddr, now: u64) -> Learned {
         match self.state(key) {
             Some((NeighbourState::Permanent, _)) => Learned::Ignored,

@@ -1,4 +1,4 @@
-//! Neighbours that somebody wants to be asked anew: told by control threads to those who keep the states of neighbours.
+//! Neighbours that are to be asked anew: control threads list them for the apps that keep the states of neighbours.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +29,8 @@ impl Forgotten {
         self.count.fetch_add(added, Ordering::Release);
     }
 
-    /// Those to forget since the reader, who has `seen` so many, was here. Nothing if another thread is adding some:
-    /// ask again.
+    /// Those to forget beyond the first `seen`, which the reader has had. Nothing if another thread is adding some: ask
+    /// again.
     #[inline]
     pub fn since(&self, seen: &mut u64) -> Vec<NeighbourKey> {
         if self.count.load(Ordering::Acquire) == *seen { Vec::new() } else { self.take(seen) }

@@ -10,10 +10,10 @@
 //! | `discovery` | what IPv6 neighbours say |
 //! | `forgotten` | neighbours to be asked anew |
 //! | `neighbours`, `neighbour_filter` | the states of neighbours, and hashes of those who are known |
-//! | `adjacency` | what it takes to send packets to a neighbour |
+//! | `adjacency` | what it takes to send packets to a neighbour, and the tags that lead packets to it |
 //! | `family` | the families of the Internet Protocol |
 //! | `reserved` | destinations that no router forwards to |
-//! | `tag`, `icmp_error` | what packets carry from app to app |
+//! | `icmp_error` | the errors that packets carry from app to app |
 #![forbid(unsafe_code)]
 
 pub mod adjacency;

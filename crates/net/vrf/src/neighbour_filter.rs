@@ -1,4 +1,5 @@
-//! A counting filter of the neighbours: what floods of packets about strangers are compared with.
+//! Counts of the known neighbours by hash: one load rejects most addresses that are not among them, as in a flood of
+//! packets about strangers.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

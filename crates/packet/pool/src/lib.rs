@@ -2,6 +2,9 @@
 //!
 //! The crate `bellows-packet` makes packets of these buffers; no other crate takes or frees them.
 //!
+//! A crate of its own because its `unsafe` code then relies on private fields of its own only, and is tested alone:
+//! with many threads, also under a race detector.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `accounts` | quotas that limit the use of large buffers |

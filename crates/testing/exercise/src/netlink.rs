@@ -7,7 +7,7 @@ use bellows_netif::route::{KernelRoute, RouteEvent, RouteKind, Special, events};
 const KINDS: [u16; 12] = [16, 17, 20, 21, 24, 25, 26, 28, 29, 3, 104, 105];
 
 /// Reads any bytes as messages: as they are, and as the bodies of messages, whose lengths and kinds `choice` selects.
-/// Returns the number of changes that they tell.
+/// Returns the number of changes that they report.
 pub fn read(choice: u8, bytes: &[u8]) -> usize {
     let kind = KINDS[usize::from(choice) % KINDS.len()];
     let flags = u16::from(choice) << 4;

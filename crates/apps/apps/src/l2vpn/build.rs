@@ -194,7 +194,7 @@ fn connect_service(parts: &mut Parts, addresses: IpPair, app: &str) {
     connect(parts, CircuitEnd::Part(format!("{ROUTER}.{family}-{app}")), &format!("{app}.{family}"));
 }
 
-/// Adds ESP between the router and the tunnels of a transport. Two tunnels are told apart by the protocol.
+/// Adds ESP between the router and the tunnels of a transport. The protocol distinguishes two tunnels.
 fn add_esp(transport: &str, addresses: IpPair, ipsec: &Ipsec, kinds: &BTreeSet<Kind>, parts: &mut Parts) {
     let [local, remote] = texts(addresses);
     let pair = Association {
@@ -274,7 +274,7 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
     }
 }
 
-/// The sessions of pseudowires and their control channels. `make` is told which of the two.
+/// The sessions of pseudowires and their control channels. `make` is given whether it is for a control channel.
 fn sessions<'c, S>(
     pseudowires: impl Iterator<Item = (&'c String, &'c String, &'c Pseudowire)>,
     make: impl Fn(&Pseudowire, bool) -> S,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Each VPLS (virtual private LAN service) joins circuits of this site with pseudowires to other sites: by a bridge, or,
 /// if it has one circuit and one pseudowire, directly. The pseudowires of a VPLS are a split-horizon group, so its sites
 /// must be a full mesh. A pseudowire is a session of L2TPv3 or GRE between the ends of a transport. Its control channel
-/// tells whether the other end is there, and configured alike.
+/// finds out whether the other end is there, and configured alike.
 ///
 /// Inputs and outputs have the names of interfaces: link each one's `output` to the VPN's input of its name, and the VPN's
 /// output to its `input`. Uplinks are interfaces of a `router`, which resolves neighbours, answers pings, and fragments
@@ -204,7 +204,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlChannel {
-    /// The interval that the other end is told, from 1 to 65,535 whole seconds. Three messages are sent in it.
+    /// The interval that is announced to the other end, from 1 to 65,535 whole seconds. Three messages are sent in it.
     #[serde(default = "control_channel::heartbeat")]
     #[schemars(extend("x-unit" = "time"))]
     pub heartbeat: Duration,
@@ -220,7 +220,7 @@ pub struct ControlChannel {
     #[schemars(extend("x-unit" = "time"))]
     pub max_heartbeat: Option<Duration>,
 
-    /// What the other end's operator is told of this one, up to 255 bytes. Without it, `VPLS.PSEUDOWIRE`.
+    /// A description of this end for the other end's operator, up to 255 bytes. Without it, `VPLS.PSEUDOWIRE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }

@@ -179,7 +179,7 @@ pub(crate) const ALL: [u8; 6] = [0xff; 6];
 pub(crate) const ANN: [u8; 6] = [2, 0, 0, 0, 1, 1];
 pub(crate) const BEN: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
-/// A frame of so many bytes, without a tag or in a VLAN.
+/// A frame of `length` bytes, without a tag or in a VLAN.
 pub(crate) fn frame(to: [u8; 6], from: [u8; 6], vlan: Option<u8>, length: usize) -> Vec<u8> {
     let tag = vlan.map_or(Vec::new(), |vlan| vec![0x81, 0, 0, vlan]);
     let mut frame = [&to[..], &from, &tag, &[0x88, 0xb5]].concat();

@@ -78,7 +78,7 @@ pseudowires.line = {{ transport = "four", tunnel = "gre", vc_id = 1000, control_
     format!("links = {links:?}\n{text}")
 }
 
-/// Which lines there are after so many reloads: one comes or goes in each, so that all combinations occur.
+/// Which lines there are after `reloads` reloads: one comes or goes in each, so that all combinations occur.
 fn lines(reloads: usize) -> usize {
     (reloads ^ reloads >> 1) % (1 << CHANGING)
 }

@@ -110,7 +110,7 @@ fn the_order_of_the_file_is_kept() {
     let config: Config = serde_json::from_str(r#"{"filters": {"z": "udp", "a": "tcp", "m": "ip"}}"#).unwrap();
     let names: Vec<&str> = config.filters.0.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["z", "a", "m"]);
-    // A reload tells a changed order from what it was.
+    // A reload distinguishes a changed order from what it was.
     assert!(serde_json::to_string(&config).unwrap().contains(r#"{"z":"udp","a":"tcp","m":"ip"}"#));
 }
 

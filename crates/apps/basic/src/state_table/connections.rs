@@ -16,8 +16,8 @@ pub(super) const WAYS: usize = 8;
 /// Nanoseconds of a unit of time, 67 ms, as a power of two.
 const UNIT_SHIFT: u32 = 26;
 
-/// If even that one of a full bucket which has been idle the longest was used so many units ago or less, two seconds, it
-/// matters who began the connections.
+/// If even that one of a full bucket which has been idle the longest was used at most this number of units ago, two
+/// seconds, it matters who began the connections.
 const PRESSED: u32 = 30;
 
 /// How often a change is tried again that another thread was faster with.

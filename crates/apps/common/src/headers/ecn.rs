@@ -16,7 +16,7 @@ pub fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
         (NOT_ECT, CE) => None,
         (NOT_ECT, _) => Some(NOT_ECT),
         (_, CE) => Some(CE),
-        // ECT(1) tells more than ECT(0).
+        // ECT(1) says more than ECT(0).
         (2, 1) => Some(1),
         (inner, _) => Some(inner),
     }

@@ -16,8 +16,8 @@ pub fn reversed(addresses: IpPair) -> IpPair {
     }
 }
 
-/// The bits of a received IP header that tell whom it belongs to: version and length, that it is no fragment, protocol and
-/// addresses.
+/// The bits of a received IP header that say whom it belongs to: version and length, that it is no fragment, protocol
+/// and addresses.
 pub fn ip_mask(addresses: &IpPair) -> Vec<u8> {
     let mut mask = vec![0; ip_length(addresses)];
     match addresses {

@@ -4,7 +4,7 @@ use bellows_wire::IpPair;
 
 use super::{ETHERNET, HEADERS_V4, HEADERS_V6};
 
-/// The parts of a header that tell patterns apart: the source and the destination, or what tells most of them apart, and
+/// The parts of a header that distinguish patterns: the source and the destination, or what distinguishes most, and
 /// other fields as one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
@@ -48,7 +48,7 @@ pub fn is_v6(frame: &[u8]) -> bool {
     frame.get(ETHERNET).is_some_and(|first| first >> 4 == 6)
 }
 
-/// Some bytes as a number; 0 if there are not so many. Hot.
+/// `length` bytes as a number; 0 if the frame ends before. Hot.
 #[inline(always)]
 fn load(frame: &[u8], at: usize, length: usize) -> u64 {
     frame.get(at..at + length).map_or(0, word)

@@ -1,4 +1,4 @@
-//! Headers of received packets as a whole, for apps that tell packets apart by several fields at once.
+//! Headers of received packets as a whole, for apps that distinguish packets by several fields at once.
 //!
 //! | file | contents |
 //! |---|---|

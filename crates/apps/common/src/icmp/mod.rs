@@ -17,7 +17,7 @@ pub use self::family::{Family, Unanswered};
 pub use self::v4::V4;
 pub use self::v6::V6;
 
-/// Writes an ICMP message behind an IP header of so many bytes: its type, the word behind the checksum, and what it
+/// Writes an ICMP message behind an IP header of `header` bytes: its type, the word behind the checksum, and what it
 /// quotes. Returns the length with the IP header.
 fn compose(
     to: &mut [u8],

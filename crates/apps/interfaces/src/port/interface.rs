@@ -104,7 +104,7 @@ pub struct InterfaceRole<K: InterfaceKind> {
     /// Ends the control thread when it is dropped.
     keeper: Keeper<K::Queue>,
     session: PortSession,
-    /// What the app's counters have been told of the present queues.
+    /// What the app's counters have of the present queues.
     told: QueueCounts,
     config: K::Config,
     /// Whether a queue has taken packets that wait for room on the other side.
@@ -304,7 +304,7 @@ impl<K: InterfaceKind> Role for InterfaceRole<K> {
                 }
             }
         }
-        // The kernel does not tell when there is room again, so waiting packets are tried in every breath.
+        // The kernel does not notify when there is room again, so waiting packets are tried in every breath.
         if waits || self.has_unsent {
             io.slot(TRANSMIT).always();
         } else {

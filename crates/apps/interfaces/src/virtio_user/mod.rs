@@ -145,7 +145,7 @@ pub struct DriverRole {
     bells: Vec<Option<Bells>>,
     session: PortSession,
     totals: Arc<Totals>,
-    /// What the app's counters have been told of this driver's queues.
+    /// What the app's counters have of this driver's queues.
     told: QueueCounters,
 }
 

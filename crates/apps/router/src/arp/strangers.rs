@@ -107,7 +107,7 @@ impl Arp {
         are_alike.then(|| refused.count(io, packets.len() as u64))
     }
 
-    /// Why a packet is refused, if a glance tells. Hot.
+    /// Why a packet is refused, if a glance shows it. Hot.
     #[inline(always)]
     pub(super) fn refuse(&self, now: u64, packet: &Packet) -> Option<Refused> {
         let frame = packet.bytes().first_chunk::<LENGTH>()?;

@@ -1,4 +1,4 @@
-//! `dispatch`: packets told apart by addresses, protocol and port.
+//! `dispatch`: distributes packets by addresses, protocol and port.
 
 mod rules;
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Fields {
         Some(Fields::between(addresses, protocol, port))
     }
 
-    /// Of an answer to the packet that an error quotes, to the port that is so many bytes behind its IP header.
+    /// Of an answer to the packet that an error quotes, to the port that is `port_at` bytes behind its IP header.
     fn of_answer(error: &TooBig<'_>, port_at: usize) -> Fields {
         let port = has_ports(error.protocol.0).then(|| read(error.payload, port_at));
         Fields::between(reversed(error.addresses), Some(error.protocol.0), port)
@@ -281,7 +281,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The parts that tell rules apart.
+    /// The parts that distinguish rules.
     fn ends(&self, fields: Fields) -> Ends {
         let part = |address: Option<IpAddr>| match address {
             Some(IpAddr::V4(v4)) => u64::from(u32::from(v4)),
@@ -292,7 +292,7 @@ impl Run {
         Ends { src: part(fields.source), dst: part(fields.destination), number }
     }
 
-    /// The place of the only pattern that a packet can match, as [`Guesses::guess`] tells it. Hot.
+    /// The place of the only pattern that a packet can match, as [`Guesses::guess`] returns it. Hot.
     #[inline(always)]
     fn guess(&self, frame: &[u8], is_v6: bool) -> usize {
         if self.patterns.len() == 1 {

@@ -14,7 +14,7 @@ pub(crate) const PAUSE: u64 = 600_000_000_000;
 pub(crate) struct Conflicts {
     /// The app's name.
     app: String,
-    /// When each address was told last, by the number of its interface. No more than the router has.
+    /// When each address was last reported, by the number of its interface. No more than the router has.
     told: HashMap<(u16, IpAddr), u64>,
 }
 
@@ -50,7 +50,7 @@ impl Conflicts {
         ));
     }
 
-    /// Whether an address is to be told, which it then is.
+    /// Whether to report an address, which counts as reported from then on.
     fn is_due(&mut self, key: (u16, IpAddr), now: u64) -> bool {
         let is_due = self.told.get(&key).is_none_or(|&last| now >= last + PAUSE);
         if is_due {

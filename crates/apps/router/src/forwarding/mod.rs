@@ -42,7 +42,7 @@ pub(crate) const USUAL: u16 = 0;
 /// Packets whose headers are handled together.
 pub(crate) const BATCH: usize = 128;
 
-/// Vectors of so many packets are checked packet by packet.
+/// Vectors of up to this number of packets are checked packet by packet.
 pub(crate) const FEW: usize = 8;
 
 /// Packets that are prefetched together.
@@ -226,10 +226,10 @@ pub trait Family: Send + 'static {
     /// Bytes of the packet without its Ethernet header, as its header says.
     fn length(headers: &Self::Headers) -> usize;
 
-    /// Whether the packet may be fragmented here; `is_own` tells whether this router is its source.
+    /// Whether the packet may be fragmented here; `is_own` says whether this router is its source.
     fn may_fragment(headers: &Self::Headers, is_own: bool) -> bool;
 
-    /// What senders are told whose destination has an `unreachable` route, as Linux tells them.
+    /// The error that senders get whose destination has an `unreachable` route, as from Linux.
     const UNREACHABLE: Reason;
 }
 

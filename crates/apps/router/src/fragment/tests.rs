@@ -22,7 +22,7 @@ fn link(tags: usize, kind: [u8; 2]) -> Vec<u8> {
     [&[2; 6][..], &[4; 6], &tags, &kind].concat()
 }
 
-/// Data of some length whose bytes tell their places.
+/// Data of some length whose bytes show their places.
 fn data(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 7 + at % 251) as u8).collect()
 }

@@ -153,7 +153,7 @@ impl<F: Family> App for IcmpErrors<F> {
 /// Packets that are looked at for each error that may be sent.
 const LOOKS: u32 = 8;
 
-/// Whether a packet is one whose sender is to be told a better first hop.
+/// Whether the sender of a packet is to get a redirect to a better first hop.
 #[inline]
 fn is_redirect(packet: &Packet) -> bool {
     const REDIRECT: IcmpError = IcmpError::of(Reason::Redirect);

@@ -25,7 +25,7 @@ fn domain(addresses: &[&str]) -> Arc<RoutingDomain> {
 
 const ADDRESSES: [&str; 5] = ["10.0.1.1", "10.0.2.1", "2001:db8::1", "2001:db8:1::1", "fe80::1"];
 
-/// A packet with so many bytes of payload, each of which is its number.
+/// A packet with `payload` bytes of payload, each of which is its number.
 fn packet(source: &str, destination: &str, protocol: IpProtocol, payload: usize) -> Vec<u8> {
     let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
     let at = if matches!(pair, IpPair::V4 { .. }) { 34 } else { 54 };

@@ -28,7 +28,7 @@ pub(super) struct Deed {
 }
 
 impl Deed {
-    /// Whether both lead to the same next hops. The kernel tells which ones are dead only when it reads its table.
+    /// Whether both lead to the same next hops. The kernel says which ones are dead only when its table is read.
     fn is_same(&self, other: &Deed) -> bool {
         let are_same = || self.ways.iter().zip(&other.ways).all(|(way, other)| way.is_same(other));
         let (own, others) = ((self.kind, self.condition()), (other.kind, other.condition()));
@@ -203,7 +203,7 @@ pub(super) struct RouteSet {
 }
 
 impl RouteSet {
-    /// An empty set with room for so many prefixes.
+    /// An empty set with room for `limit` prefixes.
     pub(super) fn new(limit: usize) -> RouteSet {
         RouteSet {
             entries: HashMap::new(),
@@ -247,7 +247,7 @@ impl RouteSet {
         self.entries.keys().copied().collect()
     }
 
-    /// Up to so many keys that wait for something in the routing domain, in order, behind one of them.
+    /// Up to `most` keys that wait for something in the routing domain, in order, behind one of them.
     pub(super) fn waiting(&self, behind: Option<KernelRouteKey>, most: usize) -> Vec<KernelRouteKey> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.waiting.range((from, Bound::Unbounded)).take(most).copied().collect()
@@ -304,8 +304,8 @@ impl RouteSet {
             let number = self.deeds.take(deed);
             return self.enter(key, number).map(|key| (key, true));
         }
-        // The table may have been read after the event. IPv6 tells all ways of a route whose ways have become more, and
-        // IPv4 has no route twice.
+        // The table may have been read after the event. IPv6 reports all ways of a route whose ways have become more,
+        // and IPv4 has no route twice.
         let repeats = |known: &Deed| match is_v6 {
             true => deed.is_same(known) || deed.covers(known),
             false => deed.is_same_of_v4(known),

@@ -33,7 +33,7 @@ enum Step {
     Read,
 }
 
-/// What the kernel tells.
+/// The kernel's messages.
 #[derive(Clone, Debug)]
 enum Event {
     Added(KernelRoute, Insertion),

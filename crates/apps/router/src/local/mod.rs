@@ -40,14 +40,14 @@ pub(crate) use self::v6::is_of_discovery;
 /// Echo requests to one address are answered through `output`; link it to the look-up. The answers have no extension
 /// headers, and of IPv4 options only Record Route and Timestamp, in which the router enters itself. Answers from or to link-local addresses go to `link`: `nd` sends them on the link of their interface. All
 /// other packets go to `punt`, for the host behind it. IPv6 neighbour discovery, and queries and reports of multicast
-/// groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and protocols are told through `error`
-/// that nobody serves them, and the rest is dropped.
+/// groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and protocols are informed through
+/// `error` that nobody serves them, and the rest is dropped.
 ///
 /// Packets from other stations whose source is the router's own, or the broadcast address of one of its links, are
 /// dropped (RFC 1812, section 5.3.7), but for neighbour discovery, which finds duplicate addresses by them.
 ///
 /// Options for the destination of IPv6 packets that are answered or refused here are treated as their types say, and
-/// senders of hop-by-hop options behind another extension header are told (RFC 8200, section 4).
+/// senders of hop-by-hop options behind another extension header get an ICMP error (RFC 8200, section 4).
 /// Senders of IPv6 packets whose routing header lists further hops are told that this router does not forward them (RFC
 /// 8200, section 4.4).
 ///
@@ -97,7 +97,7 @@ pub trait Family: Send + Sized + 'static {
     /// Whether an IP packet is an echo request without options or extension headers.
     fn is_echo_request(ip: &[u8]) -> bool;
 
-    /// Writes what a glance tells of packets. Hot.
+    /// Writes what a glance shows of packets. Hot.
     fn glance_at(packets: &[Packet], glance: Glance, fates: &mut [Fate]) {
         for (packet, fate) in packets.iter().zip(fates) {
             let is_echo = packet.bytes().get(ETHERNET..).is_some_and(Self::is_echo_request);
@@ -135,7 +135,7 @@ impl Glance {
     }
 }
 
-/// What a glance tells of a packet.
+/// What a glance shows of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing: it is looked at closely.
@@ -184,7 +184,7 @@ pub struct Local<F> {
     limit: SharedLimit,
     next_vectors: NextVectors,
     refused: Refused<Local<F>>,
-    /// What a glance tells of the packets of a call.
+    /// What a glance shows of the packets of a call.
     fates: Vec<Fate>,
     family: std::marker::PhantomData<F>,
 }
@@ -257,7 +257,7 @@ impl<F: Family> Local<F> {
         SharedLimit::new(echo_rate, (echo_rate / 10).max(1), domain.tables().interfaces().len())
     }
 
-    /// The app, which answers so many echo requests a second.
+    /// Sets the limit of echo replies a second.
     #[must_use]
     pub fn answering(mut self, echo_rate: u32) -> Local<F> {
         self.limit = Self::limit(&self.domain, echo_rate);
@@ -505,7 +505,7 @@ impl<F: Family> Local<F> {
 struct Unserved {
     /// The interface of the host that may serve them.
     host: Option<u16>,
-    /// Whether the sender can be told that nobody does.
+    /// Whether the sender can be informed that nobody does.
     may_tell: bool,
 }
 
@@ -536,7 +536,7 @@ fn punt<A>(packet: &mut Packet, host: u16) -> Next<A> {
     Next::To(PUNT)
 }
 
-/// Has the sender of a packet told.
+/// Has an ICMP error sent to the sender of a packet.
 fn tell<A>(packet: &mut Packet, error: IcmpError) -> Next<A> {
     packet.set_tag(Tag(packet.tag()).with(error.number()).0);
     Next::To(ERROR)

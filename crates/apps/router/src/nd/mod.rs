@@ -72,10 +72,10 @@ use crate::vrf::{ERROR4, RoutingDomain};
 ///
 /// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router
 /// does not use the address: the event `duplicate-address`, the counter `duplicate_addresses` and the status of the
-/// routing domain tell it. The event also tells of a station that claims an address later, which the router then keeps.
+/// routing domain report it. The event also names a station that claims an address later, which the router then keeps.
 /// Interfaces with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with
 /// a lifetime of 0, when the run ends. Those of other routers on the link are compared with them: if they contradict each
-/// other, counters (`advertised_…`) and the log tell it, which has one line an hour for each kind (RFC 4861, section
+/// other, counters (`advertised_…`) and the log report it, which has one line an hour for each kind (RFC 4861, section
 /// 6.2.7).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -403,7 +403,7 @@ impl Nd {
         if length_of(&packet) > usize::from(interface.mtu) {
             return io.drop(packet, Nd::TOO_BIG);
         }
-        // Nobody is told if it does not arrive.
+        // Its loss is not reported.
         packet.set_tag(Tag::received_on(0).0);
         let resolved = self.resolver.resolve_neighbour(packet, (number, destination.into()), io.now());
         self.act(io, resolved);

@@ -14,7 +14,7 @@ use crate::ipv6_link::{Advertised, MANAGED, OTHER};
 /// The shortest time between two lines in the log about one kind of disagreement on a link.
 const PAUSE: u64 = 3_600_000_000_000;
 
-/// When the log was last told about a disagreement, by the number of the interface and the kind.
+/// When a disagreement was last logged, by the number of the interface and the kind.
 pub(super) type Told = HashMap<(u16, Disagreement), u64>;
 
 /// What two routers disagree about.
@@ -77,7 +77,7 @@ fn mtu_of(option: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([a, b, c, d]))
 }
 
-/// Whether the log is to be told about a disagreement again.
+/// Whether a disagreement is to be logged again.
 fn is_due(told: &mut Told, key: (u16, Disagreement), now: u64) -> bool {
     let is_due = told.get(&key).is_none_or(|&last| now >= last + PAUSE);
     if is_due {

@@ -109,7 +109,7 @@ pub(super) enum FrameKind {
     /// An IPv6 fragment that is all of its datagram (RFC 6946).
     Atomic(Piece),
     Fragment(Piece),
-    /// What an IPv6 source is told (RFC 8200, section 4.5).
+    /// The error that an IPv6 source gets (RFC 8200, section 4.5).
     Malformed(Option<IcmpError>),
     BadChecksum,
     /// See [`FrameKind::Malformed`].

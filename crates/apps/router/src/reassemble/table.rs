@@ -395,7 +395,7 @@ impl ReassemblyTable {
         self.remove(complete.0);
     }
 
-    /// Forgets up to so many datagrams whose time is over. Of each that was not aborted `expired` gets the fragments
+    /// Forgets up to `most` datagrams whose time is over. Of each that was not aborted `expired` gets the fragments
     /// one by one, the first one with whether it is that of the datagram. Returns the number of those.
     pub(super) fn expire(&mut self, now: u64, most: usize, mut expired: impl FnMut(Packet, bool)) -> usize {
         let mut count = 0;
@@ -418,7 +418,7 @@ impl ReassemblyTable {
         count
     }
 
-    /// Forgets the oldest datagram of those who have the most. Returns it.
+    /// Forgets the oldest datagram of the class that has the most. Returns it.
     fn evict(&mut self, what: usize, free: &mut impl FnMut(Packet, Why)) -> Option<u32> {
         let index = self.loads.heaviest(what);
         let datagram = self.datagrams.get(index as usize)?;

@@ -132,8 +132,8 @@ impl<F: Family> Rewrite<F> {
         }
     }
 
-    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet
-    /// is looked at sooner or later, so that the others need not be.
+    /// Has a redirect sent to the sender of one packet of a vector if there is a better first hop. Of a flow that goes
+    /// on, one packet is looked at sooner or later, so that the others need not be.
     #[inline]
     fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
         let (Some(error), false) = (self.error, packets.is_empty()) else { return };
@@ -221,7 +221,7 @@ impl<F: Family> RewriteBatch<F> {
     }
 }
 
-/// Where packets go.
+/// The adjacencies and outputs of a rewrite.
 #[derive(Clone, Copy)]
 pub(crate) struct RewriteTargets<'a> {
     pub(crate) adjacencies: &'a Adjacencies,
@@ -524,7 +524,7 @@ fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Next<Re
 }
 
 impl Exits {
-    /// Has the sender of a packet told about an error, if anybody tells it.
+    /// Tags a packet with an ICMP error and sends it to the output `error`; without a link there it is dropped.
     fn tell<F: Family>(
         &self,
         packet: &mut Packet,

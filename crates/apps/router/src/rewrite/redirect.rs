@@ -9,8 +9,8 @@ use bellows_vrf::{Interface, Tag};
 use crate::forwarding::ETHERNET;
 use crate::vrf::RoutingDomain;
 
-/// Whether the sender of a packet that leaves by the interface which received it is to be told of a better first hop (RFC
-/// 1812, section 5.2.7.2; RFC 4861, section 8.2).
+/// Whether the sender of a packet that leaves by the interface which received it is to get a redirect to a better first
+/// hop (RFC 1812, section 5.2.7.2; RFC 4861, section 8.2).
 #[cold]
 pub(super) fn is_better_reached_directly(domain: &RoutingDomain, tag: Tag, frame: &[u8]) -> bool {
     let number = tag.interface();

@@ -150,7 +150,7 @@ fn padding_makes_no_frame_longer_than_the_link_carries() {
     assert_eq!(rig.received("a").iter().map(Vec::len).collect::<Vec<usize>>(), [14 + 1500]);
 }
 
-/// The reasons that packets to a link of 1,500 bytes are told, each with so many hops and bytes.
+/// The reasons reported about packets to a link of 1,500 bytes, each with this number of hops and bytes.
 fn told<F: Family>(destination: &str, hops: u8, count: usize, dont_fragment: bool) -> Vec<Option<Reason>> {
     let domain = domain(false);
     let outputs = &["a", "b", "error", "fragment"];

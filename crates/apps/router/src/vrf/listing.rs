@@ -1,4 +1,4 @@
-//! What control clients are told of routes and tables.
+//! What control clients get of routes and tables.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;

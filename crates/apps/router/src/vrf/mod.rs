@@ -35,7 +35,7 @@ const MAX_FILE: u64 = 256 << 20;
 /// Names that ports of rewriting apps cannot have, because other outputs have them.
 pub(crate) const RESERVED: [&str; 4] = ["error", "resolve", "fragment", "resolve6"];
 
-/// The output of `nd` for IPv4 packets whose senders are to be told.
+/// The output of `nd` for IPv4 packets whose senders are to get an ICMP error.
 pub(crate) const ERROR4: &str = "error4";
 
 /// The output of `arp` for the host.
@@ -51,7 +51,7 @@ pub struct RoutingDomain {
     redirects: Vec<bool>,
     policies: Policies,
     forgotten: Forgotten,
-    /// What those who resolve neighbours know of them.
+    /// What the resolvers (`arp` and `nd`) know of neighbours.
     resolvers: Mutex<Vec<Weak<Shown>>>,
 }
 
@@ -130,12 +130,12 @@ impl RoutingDomain {
         &self.policies
     }
 
-    /// The neighbours that those who resolve them are to forget.
+    /// The neighbours that `arp` and `nd` are to forget.
     pub(crate) fn forgotten(&self) -> &Forgotten {
         &self.forgotten
     }
 
-    /// Adds what one who resolves neighbours knows of them.
+    /// Registers what a resolver (`arp` or `nd`) knows of neighbours.
     pub(crate) fn add_resolver(&self, shown: Weak<Shown>) {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         resolvers.retain(|known| known.strong_count() > 0);
@@ -168,7 +168,7 @@ impl RoutingDomain {
         self.forgotten.forget(before.difference(&after).copied());
     }
 
-    /// The neighbours that were learned, as those who resolve them show them.
+    /// The learned neighbours, as their resolvers show them.
     fn learned(&self) -> Vec<ResolvedNeighbour> {
         let resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         resolvers.iter().filter_map(Weak::upgrade).flat_map(|shown| shown.neighbours()).collect()

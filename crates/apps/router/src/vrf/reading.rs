@@ -148,7 +148,7 @@ pub(super) fn enter(vrf: &Vrf, changes: &mut VrfChanges<'_>, text: &str) -> Resu
             }
             (advice, _) => advice,
         };
-        // What follows from an error in `interfaces` is not told.
+        // What follows from an error in `interfaces` is not reported.
         let help = match error.is_about_interfaces() {
             true if advice.is_empty() => "correct the route, or `interfaces`".to_owned(),
             false if advice.is_empty() => "correct the route".to_owned(),

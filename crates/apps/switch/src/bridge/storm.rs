@@ -47,7 +47,7 @@ pub(super) fn is_reserved(destination: Key) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Storm {
     limits: [Option<Limit>; 3],
-    /// When each was last told of, in nanoseconds.
+    /// When each was last reported, in nanoseconds.
     told: [Option<u64>; 3],
 }
 
@@ -83,7 +83,7 @@ impl Storm {
         admits
     }
 
-    /// Tells that frames of a kind from a port were dropped, unless that was told a short time ago.
+    /// Reports that frames of a kind from a port were dropped, unless that was reported a short time ago.
     #[cold]
     pub(super) fn tell(&mut self, (bridge, port): (&str, &str), kind: Flood, now: u64) {
         let told = &mut self.told[kind as usize];

@@ -29,7 +29,7 @@ const PRESENT: u64 = 1 << 63;
 
 const PORT_MASK: u64 = PORTS as u64 - 1;
 const AGE_MASK: u64 = AGES as u64 - 1;
-/// The parts that tell which key a value is of.
+/// The parts that say which key a value is of.
 const BELONGS: u64 = PRESENT | CHECK_MASK << CHECK_SHIFT;
 /// The parts that a source which is seen again has in common with its entry.
 const SAME: u64 = BELONGS | PORT_MASK | AGE_MASK << PORT_BITS;

@@ -80,8 +80,8 @@ pub struct Config {
 
     /// The most moves of an address from port to port within `move_window`, from 1 to 127, as a guard against loops: an
     /// address that would move once more stays where it is for the time `move_hold`, its frames at other ports are
-    /// dropped, and the event `station-moving` tells it. RFC 7432, section 15.1, has 5 moves in 180 seconds. By default
-    /// there is no limit.
+    /// dropped, and the event `station-moving` reports it. RFC 7432, section 15.1, has 5 moves in 180 seconds. By
+    /// default there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 127))]
     pub max_moves: Option<u32>,
@@ -196,7 +196,7 @@ impl View<'_> {
         self.slots.look_up_if_knows(destination, source, at, self.age)
     }
 
-    /// Learns that a station is at a port, which may have so many. Hot.
+    /// Learns that a station is at a port, which may have `max_addresses`. Hot.
     #[inline(always)]
     pub(crate) fn learn(&self, hashed: Hashed, port: PortNumber, max_addresses: u32) -> Learned {
         if self.slots.knows(hashed, port, self.age) {
@@ -435,7 +435,7 @@ impl MacTable {
         });
     }
 
-    /// Writes to the log that an address has moved too often, unless it has just told of another one.
+    /// Writes to the log that an address has moved too often, unless it has just reported another one.
     #[cold]
     fn tell_held(&self, bridge: &str, entry: Entry, port: PortNumber, now: u64) {
         let time = u64::from(moves::at(now)) + 1;

@@ -74,8 +74,8 @@ struct Named {
     unused: u32,
 }
 
-/// After so many looks the addresses at a port that no bridge has are forgotten: in a reload, a bridge may be gone
-/// before another one has its ports.
+/// After this number of looks, the addresses at a port that no bridge has are forgotten: in a reload, a bridge may be
+/// gone before another one has its ports.
 const UNUSED_LOOKS: u32 = 2;
 
 /// The ports of a table. No more than [`PORTS`] at a time.
@@ -87,8 +87,8 @@ impl PortList {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a port for a bridge that has it. `addresses` tells how many are known at a number. `None` if there
-    /// are too many ports.
+    /// The number of a port for a bridge that has it. `addresses` returns how many are known at a number. `None` if
+    /// there are too many ports.
     pub(super) fn of_bridge(&self, name: &str, addresses: impl Fn(PortNumber) -> u32) -> Option<BridgePort> {
         let mut named = self.lock();
         let place = place(&mut named, name, addresses)?;

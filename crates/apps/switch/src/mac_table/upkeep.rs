@@ -7,7 +7,7 @@ use super::MacTable;
 use super::entry::{AGES, Entry};
 use super::slots::Slots;
 
-/// An entry expires when it is so many steps of the age behind.
+/// An entry expires when it is this number of steps of the age behind.
 pub(super) const STEPS: u32 = 32;
 
 /// Lines that are looked through at a time: some microseconds.

@@ -38,7 +38,7 @@ pub enum TagProtocol {
 }
 
 impl TagProtocol {
-    /// The number.
+    /// The EtherType of the tag.
     pub(crate) fn number(self) -> u16 {
         match self {
             TagProtocol::Customer => EtherType::VLAN.0,
@@ -126,7 +126,7 @@ pub(crate) fn inner(frame: &[u8], protocols: [u16; 2]) -> Outer {
     read_behind::<1>(frame, protocols)
 }
 
-/// Reads the tag behind so many.
+/// Reads the tag behind the first `TAGS` tags.
 #[inline(always)]
 fn read_behind<const TAGS: usize>(frame: &[u8], protocols: [u16; 2]) -> Outer {
     let at = ADDRESSES + TAGS * TAG;
@@ -157,7 +157,7 @@ pub(crate) fn push<const TAGS: usize>(packet: &mut Packet, tags: [OuterTag; TAGS
     true
 }
 
-/// Pops so many of the outermost tags of a frame that has them. Hot.
+/// Pops the `TAGS` outermost tags of a frame that has them. Hot.
 #[inline(always)]
 pub(crate) fn pop<const TAGS: usize>(packet: &mut Packet) {
     let length = TAGS * TAG;
@@ -195,8 +195,8 @@ pub(crate) fn push_all<const TAGS: usize>(
     true
 }
 
-/// Pops so many of the outermost tags of frames whose first bytes are all as wanted. False, and none has changed, if those of
-/// one are not, or if it has an offload. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
+/// Pops the `TAGS` outermost tags of frames whose first bytes are all as wanted. False, and none has changed, if those
+/// of one are not, or if it has an offload. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
 #[inline(always)]
 pub(crate) fn pop_all<const TAGS: usize, S: Start>(
     packets: &mut [Packet],
@@ -240,7 +240,7 @@ pub(crate) fn set(packet: &mut Packet, tag: OuterTag) {
     }
 }
 
-/// Pops so many of the outermost tags, of which the first is `tag`, or keeps its priority in a tag of VLAN 0 if it has
+/// Pops the `TAGS` outermost tags, of which the first is `tag`, or keeps its priority in a tag of VLAN 0 if it has
 /// one and that is wanted. Hot.
 #[inline(always)]
 pub(crate) fn untag<const TAGS: usize>(packet: &mut Packet, tag: OuterTag, keep_priority: bool) {

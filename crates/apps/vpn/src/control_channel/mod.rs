@@ -33,12 +33,13 @@ use self::shown::{ChannelStatus, ControlChannelStatus};
 /// header: link it with a session of the same tunnel that carries nothing else. By convention that is session
 /// 4,294,967,294 (0xfffffffe) of L2TPv3, or the pseudowire's key of GRE + 32,768 (0x8000).
 ///
-/// A message tells the heartbeat, the MTU, a description and the VC ID, and is sent three times in each `heartbeat`. The
+/// A message has the heartbeat, the MTU, a description and the VC ID, and is sent three times in each `heartbeat`. The
 /// pseudowire is up from the peer's first message on. It is down when the peer has not been heard for `dead_factor` of
 /// the heartbeats that the peer announced, up to `max_heartbeat` each, or while the peer's MTU or VC ID is another one
-/// than that of this end. Frames are then dropped as `pseudowire_down`, in both directions; what the peer leaves out is not compared. The log tells
-/// when the state changes, at most once a second after the first ten times, and that a peer has never been heard for
-/// `dead_factor` of this end's heartbeats; `bellows show status` prints the state and what the peer said.
+/// than that of this end. Frames are then dropped as `pseudowire_down`, in both directions; what the peer leaves out is
+/// not compared. The log says when the state changes, at most once a second after the first ten times, and that a peer
+/// has never been heard for `dead_factor` of this end's heartbeats; `bellows show status` prints the state and what the
+/// peer said.
 ///
 /// Malformed messages change nothing. A message has type, length and value of each field: 1 heartbeat (2 bytes,
 /// seconds), 2 MTU (2 bytes), 3 description (text), 4 VC ID (4 bytes), where type and length have one byte each; others
@@ -54,11 +55,11 @@ pub struct Config {
     #[serde(default)]
     pub vc_id: u32,
 
-    /// What the peer's operator is told of this end, up to 255 bytes. Without it, the name of the app.
+    /// A description of this end for the peer's operator, up to 255 bytes. Without it, the name of the app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 
-    /// The interval that the peer is told, from 1 to 65,535 whole seconds. Three messages are sent in it.
+    /// The interval that is announced to the peer, from 1 to 65,535 whole seconds. Three messages are sent in it.
     #[serde(default = "heartbeat")]
     #[schemars(extend("x-unit" = "time"))]
     pub heartbeat: Duration,
@@ -126,10 +127,10 @@ pub struct ControlChannel {
     send_at: u64,
     /// Lines in the log.
     lines: Limit,
-    /// Whether the log has not been told of the state yet, and whether it was told last that the pseudowire is down.
+    /// Whether the state has not been logged yet, and whether the log says last that the pseudowire is down.
     is_untold: bool,
     was_told_down: bool,
-    /// Whether the log has been told that the peer's heartbeat is too long.
+    /// Whether the log says that the peer's heartbeat is too long.
     was_told_of_heartbeat: bool,
     shown: Arc<ChannelStatus>,
 }
@@ -195,7 +196,7 @@ impl App for ControlChannel {
             (self.peer, self.state, self.lines) = (old.peer.clone(), old.state, old.lines);
             self.missed_at = old.missed_at;
             self.was_told_of_heartbeat = old.was_told_of_heartbeat;
-            // What was told of the app before it was started anew is forgotten.
+            // What was reported of the app before it was started anew is forgotten.
             self.is_untold = old.is_untold || old.was_told_down;
             let seen = old.shown.seen();
             self.shown.update(|now| *now = seen);
@@ -237,7 +238,7 @@ impl ControlChannel {
         }
     }
 
-    /// Counts a heartbeat that is too long, and tells the log of the first one in a row.
+    /// Counts a heartbeat that is too long, and logs the first one in a row.
     fn look_at_heartbeat(&mut self, io: &Io<Self>, message: &Message) {
         let (seconds, limit) = (message.heartbeat, self.expected.max_heartbeat);
         if seconds <= limit {
@@ -279,7 +280,7 @@ impl ControlChannel {
         if state == State::Down(Cause::NotHeard) && missed_at <= io.now() && !self.was_told_down {
             self.is_untold = true;
         }
-        // The end of what was told is always told.
+        // The end of what was reported is always reported.
         let is_over = state == State::Up && self.was_told_down;
         if self.is_untold && (is_over || self.lines.admits(io.now())) {
             self.lines.pay(io.now());

@@ -18,7 +18,7 @@ pub(super) enum State {
 pub(super) enum Cause {
     /// The peer has never been heard.
     NotHeard,
-    /// The peer has not been heard for so many seconds.
+    /// The peer has not been heard for this number of seconds.
     Dead { seconds: u64 },
     /// The peer's MTU, and that of this end.
     Mtu { theirs: u16, ours: u16 },

@@ -195,7 +195,7 @@ fn a_heartbeat_counts_up_to_a_limit() {
         let mut rig = rig(keys.clone());
         let log = EventLog::begin();
         rig.settle();
-        // What counts of it is told once.
+        // What counts of it is reported once.
         hear(&mut rig, &hello(announced));
         hear(&mut rig, &hello(announced));
         let told = log.take_names().iter().filter(|name| **name == "heartbeat-too-long").count();

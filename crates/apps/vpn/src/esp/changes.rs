@@ -1,4 +1,5 @@
-//! What happens to keys, told as events: who looks at a history later must find when a key was changed, and by what.
+//! What happens to keys, reported as events: who looks at a history later must find when a key was changed, and by
+//! what.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -54,13 +55,13 @@ enum PairChange {
 pub(super) struct Changes {
     /// Whether pairs have begun: those of the start are none.
     has_begun: bool,
-    /// Those that have not been told yet.
+    /// Those that have not been reported yet.
     untold: VecDeque<(String, PairChange)>,
     /// Whether a key is gone with which the thread of the app has computed.
     has_lost_key: bool,
     /// Old keys that still receive, by pair.
     old: Vec<(String, PairId, Spi)>,
-    /// Keys beyond a hard limit that were told.
+    /// Keys beyond a hard limit that were reported.
     expired: BTreeSet<(String, bool, Spi)>,
     /// What brought the keys, except those of the start.
     by: BTreeMap<String, [By; 2]>,
@@ -119,7 +120,7 @@ impl Changes {
         let before = self.old.len();
         self.old.retain(|(name, id, spi)| {
             let is_there = keyring.associations.owner(*spi) == Some(*id);
-            // What is told of a pair that was removed is that.
+            // Of a removed pair, only its removal is reported.
             if !is_there && keyring.running.get(name).is_some_and(|running| running.id == *id) {
                 self.untold.push_back((name.clone(), PairChange::Retired { spi: *spi }));
             }

@@ -17,7 +17,7 @@ pub(super) struct Age {
     before: u64,
     /// Since when it is; nothing before the first tick.
     since: Option<u64>,
-    /// Whether the soft limit of time was told.
+    /// Whether the soft limit of time was reported.
     pub(super) is_told: bool,
     /// Whether the hard limit of time is reached.
     pub(super) is_expired: bool,

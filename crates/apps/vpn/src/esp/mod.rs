@@ -85,7 +85,7 @@ pub struct Esp {
     shared: Arc<EspShared>,
     /// When the state is published.
     next_publication: u64,
-    /// The pairs of which no packet was authentic, as told.
+    /// The pairs of which no packet was authentic, as reported.
     failing: BTreeSet<String>,
     /// The ports of UDP to which packets come.
     udp_ports: BTreeSet<u16>,

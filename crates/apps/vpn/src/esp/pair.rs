@@ -40,7 +40,7 @@ pub(super) struct Pair {
     known_port: u16,
     /// How often that has changed, until it is counted.
     pub(super) moves: u64,
-    /// The port that was told last, and when.
+    /// The port that was reported last, and when.
     told: (u16, Option<u64>),
     /// The headers in front of that of ESP, of packets that are sent, and as a template: in transport mode, only that of UDP
     /// is used.
@@ -189,7 +189,7 @@ impl Pair {
         }
     }
 
-    /// The port that is to be told, if it has moved, with the one before.
+    /// The port that is to be reported, if it has moved, with the one before.
     pub(super) fn take_move(&mut self, now: u64) -> Option<[u16; 2]> {
         let port = self.udp?.remote_port;
         let (old, at) = self.told;

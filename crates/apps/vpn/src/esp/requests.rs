@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct EspShared {
     published: Mutex<Vec<PairState>>,
     orders: Mutex<Vec<(u64, Orders)>>,
-    /// The number of the next orders, which tells them from others.
+    /// The number of the next orders, which distinguishes them from others.
     next: AtomicU64,
 }
 

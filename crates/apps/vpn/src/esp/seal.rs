@@ -213,7 +213,7 @@ impl Pair {
     }
 }
 
-/// Shifts a packet in its buffer, so that there is room for so many bytes in front and behind.
+/// Shifts a packet in its buffer, so that there is room for `front` bytes in front and `behind` bytes behind.
 #[cold]
 fn shift(packet: &mut Packet, front: usize, behind: usize) -> Result<(), DropReason<Esp>> {
     let (length, headroom, tailroom) = (packet.len(), packet.headroom(), packet.tailroom());

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use zeroize::Zeroizing;
 
 /// A text that is never shown: not by `Debug`, and not when the configuration is written, where a number stands for it
-/// that tells whether it has changed. Zeroed when dropped.
+/// that shows whether it has changed. Zeroed when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 

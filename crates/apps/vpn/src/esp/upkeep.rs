@@ -65,7 +65,7 @@ impl Esp {
         }
     }
 
-    /// Looks at the limits of a pair. Returns how many soft limits it has told.
+    /// Looks at the limits of a pair. Returns how many soft limits it has reported.
     fn keep_limits(&mut self, io: &Io<Self>, place: usize, may_tell: bool) -> usize {
         let (pair, name) = (&mut self.pairs[place], &self.names[place]);
         let Some(Running { id, current, ages, .. }) = self.keyring.running.get_mut(name) else { return 0 };
@@ -139,7 +139,7 @@ impl Esp {
 }
 
 impl Age {
-    /// Notes the time. Returns whether the soft limit is reached: once, when it may be told.
+    /// Notes the time. Returns whether the soft limit is reached: once, when it may be reported.
     fn passes(&mut self, spec: &Spec, now: u64, may_tell: bool) -> bool {
         let age = self.pass(now);
         let is_over = |seconds: Option<u32>| seconds.is_some_and(|seconds| age >= u64::from(seconds) * SECOND);

@@ -84,7 +84,7 @@ impl Carried {
         }
     }
 
-    /// Packets whose EtherType is so many bytes behind the header of IP, and which come out to an address.
+    /// Packets whose EtherType is `ether_type_at` bytes behind the header of IP, and which come out to an address.
     pub(crate) fn shape(self, ether_type_at: usize, dst_mac: Option<&str>) -> Result<Payload, SettingError> {
         let wrong = |message, help| SettingError::at("sessions", message, help).in_entry("dst_mac");
         match self {

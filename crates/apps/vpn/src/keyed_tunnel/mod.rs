@@ -38,7 +38,7 @@ pub struct KeyedTunnelSession {
     pub local: Option<String>,
 
     /// The session that is expected in received packets, from 1 to 4,294,967,295. Without it, 4,294,967,295: the addresses
-    /// alone tell the session (RFC 8159, section 3).
+    /// alone identify the session (RFC 8159, section 3).
     #[serde(default = "any_session")]
     #[schemars(range(min = 1))]
     pub expect_session: u32,

@@ -1,4 +1,4 @@
-//! The MTU of the path to another end of tunnels (RFC 1191, RFC 8201), which routers on the way tell by ICMP errors.
+//! The MTU of the path to another end of tunnels (RFC 1191, RFC 8201), which routers on the way report by ICMP errors.
 //!
 //! | file | contents |
 //! |---|---|
@@ -25,7 +25,7 @@ const AGE: u64 = 600 * 1_000_000_000;
 const MIN_V4: u16 = 68;
 const MIN_V6: u16 = 1_280;
 
-/// The MTUs of old links, for routers that do not tell that of theirs (RFC 1191, section 7).
+/// The MTUs of old links, for routers that do not report that of theirs (RFC 1191, section 7).
 const PLATEAUS: [u16; 11] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
 /// The greatest MTU: the packet's length has 16 bits.
@@ -33,8 +33,8 @@ pub(crate) const fn no_limit() -> u16 {
     u16::MAX
 }
 
-/// The least MTU that routers of IPv4 are believed, if the keys of an app do not tell. Every station takes packets of 576
-/// bytes (RFC 791, section 3.1).
+/// The least MTU that routers of IPv4 are believed, if the keys of an app do not set one. Every station takes packets
+/// of 576 bytes (RFC 791, section 3.1).
 pub(crate) const fn min_path_mtu() -> u16 {
     576
 }
@@ -106,7 +106,7 @@ impl PathMtu {
         true
     }
 
-    /// The MTU that an error tells, or `None` if there can be no such link.
+    /// The MTU that an error reports, or `None` if there can be no such link.
     fn told(&self, error: &TooBig<'_>) -> Option<u16> {
         let told = match error.mtu {
             0 if !self.is_v6 => PLATEAUS.into_iter().find(|&plateau| usize::from(plateau) < error.length)?,

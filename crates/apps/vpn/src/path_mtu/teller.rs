@@ -43,8 +43,8 @@ impl Teller {
         Teller { limit, frame: vec![0; ETHERNET + V6::MAX_LENGTH.max(V4::MAX_LENGTH)] }
     }
 
-    /// Tells the sender of a packet by an output. Returns whether it is told; if there is no buffer, that counts as
-    /// `unmade`.
+    /// Sends an ICMP error to the sender of a packet by an output. Returns whether it was sent; if there is no buffer,
+    /// that counts as `unmade`.
     pub(crate) fn send<A: App>(
         &mut self,
         (io, unmade): (&Io<A>, Count<A>),

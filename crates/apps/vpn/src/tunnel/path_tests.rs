@@ -171,7 +171,7 @@ fn packets_that_may_be_fragmented_differ_and_survive_it() {
     assert_eq!(far.received("a"), frames[..20]);
 }
 
-/// An IP packet of so many bytes, which may be fragmented or not.
+/// An IP packet of `length` bytes, which may be fragmented or not.
 pub(crate) fn inner(is_v6: bool, may_fragment: bool, length: usize) -> Vec<u8> {
     let header = if is_v6 { 40 } else { 20 };
     let payload: Vec<u8> = (0..length - header).map(|at| at as u8).collect();

@@ -61,7 +61,7 @@ pub struct TunnelHeaders {
     pub payload: Payload,
     /// The checksum of its packets.
     pub checksum: Checksum,
-    /// Whether the first header is that of UDP, whose source port tells flows apart.
+    /// Whether the first header is that of UDP, whose source port distinguishes flows.
     pub is_udp: bool,
 }
 
@@ -131,7 +131,7 @@ pub(super) struct Session {
     removed: usize,
 }
 
-/// Ports of UDP that tell flows apart (RFC 7348, section 5).
+/// Ports of UDP that distinguish flows (RFC 7348, section 5).
 const FLOW_PORTS: u16 = 0xc000;
 
 /// Where the fields of UDP are.

@@ -208,7 +208,7 @@ pub fn anova_in_blocks(
 }
 
 /// Analyses scores like [`anova_in_blocks`], or like [`anova`] if there are no blocks, or too many, or if they leave
-/// nothing for the noise, so that what differs between blocks is noise. [`Anova::blocks`] tells.
+/// nothing for the noise, so that what differs between blocks is noise: see [`Anova::blocks`].
 ///
 /// # Errors
 ///

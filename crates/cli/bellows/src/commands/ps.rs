@@ -229,7 +229,7 @@ fn clean() -> Result<(), CommandError> {
     let _lock = RuntimeDir::lock_names().map_err(|error| CommandError::Failed(error.to_string()))?;
     for (runtime_dir, is_newest) in remains() {
         let name = runtime_dir.name();
-        // The next run would tell of it, but has nothing left to tell of it by.
+        // Records the crash event now: the files from which the next run would record it are about to be deleted.
         if is_newest && let Err(error) = keep_crash(&runtime_dir) {
             terminal::warn(&format!("the events of `{name}` will not have its crash: {error}\n"));
         }

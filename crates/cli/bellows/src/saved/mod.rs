@@ -144,7 +144,7 @@ fn not_written(path: &Path, error: &io::Error) -> String {
     format!("`{}` cannot be written: {error}; {}", path.display(), remedy(error, "check its permissions"))
 }
 
-/// An error that the client is told.
+/// An error that the client gets.
 fn refusal(mistake: bool, message: impl fmt::Display) -> Box<Reply> {
     let message = if mistake { format!("error: {message}") } else { message.to_string() };
     Box::new(Reply::Refused { mistake, message })

@@ -434,7 +434,7 @@ struct Run {
     saved: Mutex<Saved>,
     started: Instant,
     events: Sender<SupervisorEvent>,
-    /// Whether the main thread is to be told when the engine wakes up.
+    /// Whether the main thread is to be notified when the engine wakes up.
     rests: AtomicBool,
 }
 
@@ -448,7 +448,7 @@ struct NetworkSource {
 
 impl Run {
     /// The time until the main thread looks around again: longer while the engine sleeps. An engine that wakes up is
-    /// noticed by the watchdog, which then tells the main thread.
+    /// noticed by the watchdog, which then notifies the main thread.
     fn next_look(&self) -> Duration {
         self.rests.store(true, SeqCst);
         if !self.control.rests() {
@@ -481,7 +481,7 @@ impl Run {
 
     /// Reads the network again, or another one, and swaps it in. Logs the result, and who asked for it.
     fn reload(&self, order: &ReloadOrder, by: &'static str) -> Result<ReloadReport, CommandError> {
-        // One after another, also what the service manager is told of them.
+        // One after another, also in the notifications of the service manager.
         let _alone = self.reloading.write().unwrap_or_else(PoisonError::into_inner);
         let began_ns = clock::unix_ns();
         self.service.reloading();
@@ -504,7 +504,7 @@ impl Run {
         format!("{}{unconfirmed}", self.running)
     }
 
-    /// Logs a reload, and tells whoever follows the conditions of apps.
+    /// Logs a reload, and informs whoever follows the conditions of apps.
     fn log_reload(&self, report: &ReloadReport, by: &'static str, what: &str, began_ns: u64) {
         let Reloaded { kept, replaced, revived, added, removed, .. } = &report.reloaded;
         let restarted = [replaced.as_slice(), revived.as_slice()].concat();

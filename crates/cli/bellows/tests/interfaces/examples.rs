@@ -275,7 +275,7 @@ fn devices_above_a_port_do_not_answer_for_the_router() {
     assert_eq!(hosts.arp_ignore_of("upper1"), "0");
 }
 
-/// What cannot be mended is told: the address is left on the port's own interface.
+/// What cannot be mended is reported: the address is left on the port's own interface.
 #[test]
 fn a_kernel_that_answers_for_the_router_is_told() {
     if is_missing("examples::a_kernel_that_answers_for_the_router_is_told", &["sysctl"]) {

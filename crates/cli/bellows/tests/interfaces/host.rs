@@ -259,7 +259,7 @@ fn the_kernels_routes_are_followed() {
     route("del blackhole 203.0.113.192/26 metric 5");
     bellows(&format!("route add 203.0.113.192/27 via inet6 {link_local} dev right")).success();
     reaches("203.0.113.193", true);
-    // A sender is told if such a next hop does not answer.
+    // A sender gets an error if such a next hop does not answer.
     bellows("route replace 203.0.113.192/27 via inet6 fe80::dead dev right").success();
     let said = netns::run(client.namespace(), "ping -n -c 1 -W 8 203.0.113.193").unwrap_err();
     assert!(said.contains("Destination Host Unreachable"), "{said}");

@@ -88,7 +88,7 @@ fn pairs_are_shown_and_get_new_keys_under_traffic() {
         assert!(refused.stderr.contains(said), "{}", refused.stderr);
         assert_hidden(&refused.stderr);
     }
-    // What happened to the keys is told beside them: of both ends, of one, and in text.
+    // What happened to the keys is reported beside them: of both ends, of one, and in text.
     let changes = |words: &[&str]| -> Vec<Value> {
         let events = show(words)["events"].as_array().unwrap().clone();
         events
@@ -357,7 +357,7 @@ fn a_key_that_was_replaced_is_nowhere_in_memory() {
             assert_eq!(found(pid, text_of, keys), [], "{algorithm}");
         }
     }
-    // And all of it was told.
+    // And all of it was reported.
     let events = sandbox.bellows(&["events", "--since", "1h"]).success().stdout;
     let count = |name: &str| events.lines().filter(|line| line.contains(&format!(" {name}: "))).count();
     assert_eq!([count("key-changed"), count("key-retired")], [16, 8], "{events}");

@@ -325,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    /// The page in which a vector begins, which tells vectors apart.
+    /// The page in which a vector begins, which distinguishes vectors.
     fn page(vector: &Vector) -> usize {
         vector.as_slice().as_ptr().addr() / 4_096
     }

@@ -200,8 +200,8 @@ impl<'a, A: App> Io<'a, A> {
         table.put(number, vector, &state.free_vectors);
     }
 
-    /// The mark of the next vector of so many packets that leaves for another worker in this breath, through a link by
-    /// its position in the timeline's names: none, unless the timeline keeps the breath. Hot.
+    /// The mark of the next vector, of `packets` packets, that leaves for another worker in this breath, through a link
+    /// by its position in the timeline's names: none, unless the timeline keeps the breath. Hot.
     #[inline(always)]
     pub(crate) fn mark_departure(&self, link: u32, packets: usize) -> VectorMark {
         if self.node.state().marks_departure.get() { self.depart(link, packets) } else { VectorMark::NONE }

@@ -44,7 +44,7 @@ fn fetch(packets: &[Packet]) {
     black_box(packets.iter().fold(0, |read, packet| read ^ packet.bytes().first().copied().unwrap_or(0)));
 }
 
-/// Records the chosen call, which took so many packets and clocks.
+/// Records the chosen call, with the packets and clocks that it took.
 pub(super) fn record(node: &Node, call: &ChosenCall, packets: u64, clocks: u64) {
     if packets < MIN_PACKETS {
         return;

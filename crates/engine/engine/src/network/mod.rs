@@ -110,7 +110,7 @@ pub struct ObjectSpec {
     pub name: String,
     /// Its type.
     pub kind: String,
-    /// What it tells of itself.
+    /// Its description of itself.
     pub status: Arc<dyn Status>,
 }
 

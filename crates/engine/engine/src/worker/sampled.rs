@@ -1,4 +1,4 @@
-//! Sampled breaths, the pace of breaths, and what is done every so many of them.
+//! Sampled breaths, the pace of breaths, and the work that is done at intervals of breaths.
 
 use std::mem;
 

@@ -97,7 +97,7 @@ impl EventFiles {
         }
     }
 
-    /// What tells these files from all others.
+    /// What distinguishes these files from all others.
     pub fn place(&self) -> PathBuf {
         self.path(ContentFile::Current)
     }

@@ -465,7 +465,7 @@ pub struct ProgramInfo {
     pub user: u32,
 }
 
-/// Describes the program with this number, which netlink tells for each interface with a program.
+/// Describes the program with this number, which netlink reports for each interface with a program.
 ///
 /// # Errors
 /// `ENOENT` if there is none; `EPERM` without `CAP_SYS_ADMIN`.

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout {
     /// The number of the group in the network namespace. `None` makes a new group with a number that is free:
-    /// [`fanout_group`](super::Receiver::fanout_group) tells it.
+    /// [`fanout_group`](super::Receiver::fanout_group) returns it.
     pub group: Option<u16>,
     /// How a socket is chosen.
     pub mode: FanoutMode,

@@ -27,7 +27,7 @@ pub(super) struct SlotLayout {
 }
 
 impl SlotLayout {
-    /// A layout with at least so many slots for frames of this length. `None` if it is too large.
+    /// A layout with at least `slots` slots for frames of this length. `None` if it is too large.
     pub(super) fn new(slots: usize, frame_length: usize) -> Option<SlotLayout> {
         let lines = frame_length.checked_add(FRAME_OFFSET)?.div_ceil(LINE) | 1;
         let slot_length = lines.checked_mul(LINE)?;

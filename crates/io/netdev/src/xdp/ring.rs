@@ -1,7 +1,7 @@
 //! The rings that an AF_XDP socket shares with the kernel.
 //!
-//! Each ring has entries, a power of two of them, and two free-running counts of entries: the producer has written so
-//! many, the consumer has read so many. One side of each ring is the kernel's; the types here are the other.
+//! Each ring has entries, a power of two of them, and two free-running counts of entries: those that the producer has
+//! written, and those that the consumer has read. One side of each ring is the kernel's; the types here are the other.
 //!
 //! A batch costs one load of the kernel's count and one store of the own count. The entries between are accessed without
 //! checks of bounds, because a mask keeps each position inside the ring. They are accessed atomically, so that a kernel

@@ -81,7 +81,7 @@ pub enum XdpMode {
 /// The operational state of an interface (RFC 2863).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OperationalState {
-    /// The driver does not tell.
+    /// The driver does not report it.
     #[default]
     Unknown,
     /// The device is missing.

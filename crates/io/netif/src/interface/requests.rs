@@ -171,7 +171,7 @@ impl Interfaces {
         )
     }
 
-    /// An interface's setting `arp_ignore` (`net.ipv4.conf.NAME.arp_ignore`); `None` if the kernel does not tell.
+    /// An interface's setting `arp_ignore` (`net.ipv4.conf.NAME.arp_ignore`); `None` if the kernel does not report it.
     ///
     /// # Errors
     /// A [`RequestError`].

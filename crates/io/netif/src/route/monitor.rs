@@ -92,7 +92,7 @@ impl AsFd for RouteMonitor {
     }
 }
 
-/// The changes that messages of the kernel tell, in any bytes.
+/// The changes that messages of the kernel report, in any bytes.
 pub fn events(bytes: &[u8]) -> impl Iterator<Item = RouteEvent> + '_ {
     messages(bytes).filter_map(|message| event(&message))
 }

@@ -1,4 +1,5 @@
-//! The names of the kernel's routing tables, and of those who enter routes (`rt_tables` and `rt_protos` of iproute2).
+//! The names of the kernel's routing tables, and of the programs that enter routes (`rt_tables` and `rt_protos` of
+//! iproute2).
 
 use std::fs;
 use std::path::{Path, PathBuf};

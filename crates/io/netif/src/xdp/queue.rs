@@ -177,7 +177,7 @@ pub struct XdpQueue {
     frame: Frame,
     /// Entries of the transmit ring that are set aside for packets that were taken and not kept yet.
     reserved: u32,
-    /// Entries of the transmit ring that the kernel has not been told of.
+    /// Entries of the transmit ring that the kernel has not been notified of.
     unpublished: u32,
     /// Entries that the kernel may not have taken.
     unsent: bool,

@@ -1,4 +1,4 @@
-//! The requests of a front end. One list tells of each its number, what may come with it, and what handles it.
+//! The requests of a front end. One list has the number of each, what may come with it, and what handles it.
 
 use std::ops::RangeInclusive;
 

@@ -99,7 +99,7 @@ pub enum CompareError {
         /// The file with all of its output.
         log: PathBuf,
     },
-    /// The command that tells the toolchain failed.
+    /// The command that prints the toolchain failed.
     #[error("what builds are made with is not known: {why}{}; correct `toolchain` of the table [build]", last_lines(.stderr))]
     Toolchain {
         /// How it failed.

@@ -66,7 +66,7 @@ fn half_to(number: usize) -> f64 {
     0.5f64.powi(number.min(1_000) as i32)
 }
 
-/// The probability that of so many signs, each of which is plus or minus alike, at least `larger` agree.
+/// The probability that of `number` signs, each of which is plus or minus alike, at least `larger` agree.
 fn sign_test(larger: usize, number: usize) -> f64 {
     let mut logarithm = number as f64 * 0.5f64.ln();
     let mut sum = logarithm.exp();

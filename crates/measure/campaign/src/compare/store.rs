@@ -27,7 +27,7 @@ use crate::score::Output;
 use crate::strays::{end_strays, mark_of};
 use crate::template::{Placeholder, PlaceholderValue};
 
-/// The time limit of a command that tells the toolchain.
+/// The time limit of a command that prints the toolchain.
 const TOOLCHAIN_LIMIT: Duration = Duration::from_secs(60);
 
 const LOG: &str = "build.log";
@@ -163,7 +163,7 @@ impl Store {
         Ok(Made { program: program()?, ..made })
     }
 
-    /// The hash of what the command says that tells the toolchain, run in this folder.
+    /// The hash of the output of the command that prints the toolchain, run in this folder.
     pub(super) fn toolchain(&self, command: &Command, folder: &Path, stop: &Stop) -> Result<String, CompareError> {
         let words = words(command, |_| PlaceholderValue::Text(String::new()));
         let time_limit = TOOLCHAIN_LIMIT;

@@ -290,7 +290,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The number of decimals that have so many significant digits.
+/// The number of decimals for this number of significant digits.
 fn decimals(size: f64, digits: i32) -> usize {
     (digits - 1 - size.log10().floor() as i32).max(0) as usize
 }

@@ -354,7 +354,7 @@ fn finished_programs_and_folders_are_compared() {
     let content = &found.versions.unwrap()[1].content;
     assert!(content.starts_with("sha256 ") && content.ends_with(" tool"), "{content}");
     assert_eq!(project.count(), 0);
-    // A change while runs are made does not reach them, and one before is told.
+    // A change while runs are made does not reach them, and one before is reported.
     project.program("new build/tool", 50);
     let error = project.error(sides);
     assert!(error.contains("another NEW: of ") && error.ends_with("or restore it"), "{error}");
@@ -396,7 +396,7 @@ fn revisions_of_a_script_need_no_build() {
     assert_eq!(project.compare([Some("HEAD~1"), Some("HEAD")]).results[0].conclusion, PairConclusion::Faster);
 }
 
-/// What is told before the first run.
+/// What is reported before the first run.
 #[derive(Default)]
 struct Told(Vec<String>);
 

@@ -146,7 +146,7 @@ fn a_change_of_rows_before_a_hypothesis_shows() {
     assert!(verdicts(folder.path(), &campaign).is_ok());
 }
 
-/// A score that grows with the block, with a hypothesis that is tested after so many blocks.
+/// A score that grows with the block, with a hypothesis that is tested after `planned` blocks.
 fn planned(repeats: u32, planned: u32) -> Campaign {
     let line = "if [ {size} = 64 ]; then echo score=$(({block} % 3)); else echo score=$(({block} % 2 + 10)); fi";
     shell(

@@ -9,7 +9,7 @@ use bellows_campaign::{Campaign, JOURNAL, Journal, Plan, Register, RunId, parse,
 /// Combinations of the factors' levels.
 const COMBINATIONS: u32 = 2 * 4 * 5 * 5;
 
-/// The campaign file of so many runs, on four machines.
+/// The campaign file of `runs` runs, on four machines.
 pub fn text(runs: u32) -> String {
     let blocks = runs / COMBINATIONS;
     format!(

@@ -408,7 +408,7 @@ fn small_source() -> source::Source {
     configured(source::Config { size: Some(60), ..source::Config::default() })
 }
 
-/// A chain of so many apps on each of one or two workers.
+/// A chain of `apps` apps on each of one or two workers.
 fn chain(apps: usize, workers: usize) -> Network {
     let first = (Network::new().app("source", small_source()), "source.output".to_owned());
     let add =

@@ -1,6 +1,6 @@
 //! Colours, and the style of pictures and pages in a light and a dark scheme.
 //!
-//! The colours of levels are told apart with any kind of colour vision, and also differ in their dashes; tiles become
+//! The colours of levels differ for any kind of colour vision, and also differ in their dashes; tiles become
 //! darker or lighter in one hue, so that success is never reddish. Text has a contrast of at least 4.5 to its ground.
 
 use std::fmt::Write as _;

@@ -13,7 +13,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 
-/// A table with the document's columns: so many repetitions of each combination. `vring-opt` is faster with `filter`.
+/// A table with the document's columns: `repeats` repetitions of each combination. `vring-opt` is faster with `filter`.
 pub fn document(repeats: u32, seed: u64) -> String {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut text = String::from("benchmark,pktsize,config,snabb,kernel,qemu,id,score,unit\n");

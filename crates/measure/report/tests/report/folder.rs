@@ -43,7 +43,7 @@ direction = "less"
 explored = 2
 "#;
 
-/// Writes the campaign file with so many blocks.
+/// Writes the campaign file with `repeats` blocks.
 fn plan(file: &Path, repeats: usize) {
     std::fs::write(file, CAMPAIGN.replace("REPEATS", &repeats.to_string())).unwrap();
 }

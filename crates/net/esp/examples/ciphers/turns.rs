@@ -34,7 +34,7 @@ pub struct Cost {
     pub open: f64,
 }
 
-/// The medians of each contender's turns with so many packets of `length` bytes.
+/// The medians of each contender's turns with `count` packets of `length` bytes.
 pub fn compare(contenders: &mut [Box<dyn Contender>], count: usize, length: usize) -> Vec<Cost> {
     let mut packets = vec![vec![0; FRONT + length + BEHIND]; count];
     let repeats = BYTES / (length + 100) / count + 1;

@@ -43,7 +43,7 @@ struct Assignment<'p> {
 }
 
 impl<'p> Assignment<'p> {
-    /// Paths that have none of so many buckets.
+    /// Paths that have none of the `count` buckets yet.
     fn new(paths: &'p [Path], count: usize) -> Assignment<'p> {
         let mut order: Vec<usize> = (0..paths.len()).collect();
         order.sort_unstable_by_key(|&path| paths[path].next);
@@ -78,7 +78,7 @@ impl<'p> Assignment<'p> {
         (0..self.paths.len()).filter(can_spare).min_by_key(|&path| self.deficit(path))
     }
 
-    /// The paths that get so many buckets: each time the one that lacks the most.
+    /// The paths that get the next `count` buckets: each time the one that lacks the most.
     fn takers(&self, count: usize) -> Vec<usize> {
         let mut heap: BinaryHeap<_> = (0..self.paths.len()).map(|path| (self.deficit(path), Reverse(path))).collect();
         let mut next = || {

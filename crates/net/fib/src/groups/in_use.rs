@@ -19,7 +19,7 @@ impl GroupChanges<'_> {
         self.state.out.contains(&next)
     }
 
-    /// Moves flows off paths that are out of use and back, in groups of up to so many buckets, or in one group. Returns
+    /// Moves flows off paths that are out of use and back, in groups of up to `max_buckets`, or in one group. Returns
     /// whether all are where they belong; if not, call it again.
     pub fn settle(&mut self, max_buckets: usize) -> bool {
         let mut left = max_buckets;

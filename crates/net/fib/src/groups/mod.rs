@@ -92,7 +92,7 @@ impl Group {
     }
 }
 
-/// The units of a group of so many buckets, which have as many homes.
+/// The units of a group of `count` buckets, which have as many homes.
 fn units(count: usize) -> u32 {
     (2 * count / table::UNIT) as u32
 }
@@ -335,7 +335,7 @@ fn assigned(buckets: Vec<u32>, paths: &[Path], is_only_loss: bool) -> Vec<u32> {
     buckets
 }
 
-/// At least so many buckets. More of them do not move flows: the new ones begin as parts of the old ones.
+/// At least `wanted` buckets. More of them do not move flows: the new ones begin as parts of the old ones.
 fn grown(mut buckets: Vec<u32>, wanted: usize) -> Vec<u32> {
     while buckets.len() < wanted {
         buckets = buckets.iter().flat_map(|&next| [next, next]).collect();

@@ -30,12 +30,12 @@ pub struct GroupTable {
 }
 
 impl GroupTable {
-    /// A table with room for so many units of buckets.
+    /// A table with room for `units` units of buckets.
     pub(super) fn new(units: u32, seed: u32) -> io::Result<GroupTable> {
         Ok(GroupTable { cells: Cells::new(first_bucket(units))?, seed })
     }
 
-    /// A copy of this table with room for so many units of buckets.
+    /// A copy of this table with room for `units` units of buckets.
     pub(super) fn grown(&self, units: u32) -> io::Result<GroupTable> {
         let grown = GroupTable::new(units, self.seed)?;
         (0..self.cells.length()).for_each(|at| grown.cells.store(at, self.cells.load(at)));
@@ -61,12 +61,12 @@ impl GroupTable {
         }
     }
 
-    /// The buckets of a group of so many.
+    /// The buckets of a group of `count`.
     pub(super) fn buckets(&self, unit: u32, count: usize) -> Vec<u32> {
         (first_bucket(unit)..).take(count).map(|at| self.cells.load(at)).collect()
     }
 
-    /// The homes of a group of so many buckets.
+    /// The homes of a group of `count` buckets.
     pub(super) fn homes(&self, unit: u32, count: usize) -> Vec<u32> {
         (first_bucket(unit) + count..).take(count).map(|at| self.cells.load(at)).collect()
     }
@@ -78,7 +78,7 @@ impl GroupTable {
     }
 
     /// Replaces each number of a group by that of a path, or by [`NO_ROUTE`] if the group has no paths or does not exist;
-    /// other numbers stay. `hash` tells the flow hash of the packet at a place; it is called only for groups. Hot.
+    /// other numbers stay. `hash` returns the flow hash of the packet at a place; it is called only for groups. Hot.
     ///
     /// All packets of a flow have the same hash. No bit of it needs to be better than another, and it may have been used
     /// to choose a queue.

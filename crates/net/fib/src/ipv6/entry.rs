@@ -4,7 +4,7 @@ use crate::cells::Cells;
 use crate::entry::NODE;
 use crate::layout::Layout;
 
-/// The bits that tell what an entry leads to, which is one of the following if it is not a number.
+/// The bits that say what an entry leads to, which is one of the following if it is not a number.
 pub(super) const KIND: u32 = 7 << 29;
 
 /// Cells for all values of the next bits, as many as the entry's width.
@@ -39,7 +39,7 @@ pub(super) fn of_node(kind: u32, unit: u32) -> u32 {
     kind | unit
 }
 
-/// An entry that leads to cells for so many bits.
+/// An entry that leads to cells for `width` bits.
 pub(super) fn of_cells(unit: u32, width: u8) -> u32 {
     CELLS | u32::from(width) << WIDTH_SHIFT | unit
 }

@@ -390,7 +390,7 @@ fn width(leaves: &[Leaf<u128>], offset: u8) -> u8 {
     width.min(longest - offset)
 }
 
-/// Units of so many cells.
+/// The number of units that the cells take.
 fn units(cells: usize) -> u32 {
     cells.div_ceil(UNIT) as u32
 }

@@ -32,7 +32,7 @@ fn groups() -> Groups {
     Groups::with_readers(Arc::new(Readers::new()), 7).unwrap()
 }
 
-/// The path of each of so many flows.
+/// The path of each of `flows` flows.
 fn paths_of_flows(groups: &Groups, number: u32, flows: u32) -> Vec<u32> {
     let mut next = vec![number; flows as usize];
     groups.table(&Call).resolve(&mut next, |flow| (flow as u32).wrapping_mul(0x9e37_79b9));
@@ -208,7 +208,7 @@ fn numbers_are_limited_and_come_back() {
 fn a_reader_finds_only_paths_of_its_group() {
     let readers = Arc::new(Readers::new());
     let groups = Groups::with_readers(Arc::clone(&readers), 0).unwrap();
-    // A path tells the group that has it, or had it: these numbers are never used for another one.
+    // A path identifies the group that has it, or had it: these numbers are never used for another one.
     let paths = |owner: u32, count: u32| -> Vec<Path> {
         (0..count).map(|path| Path { next: owner * 32 + path, weight: 1 + (path as u16 % 3) }).collect()
     };

@@ -143,7 +143,7 @@ impl<'a> Laid<'a> {
                 let last = labels.enumerate().find(|(_, label)| label[2] & 1 == 1);
                 let (last, _) = last.ok_or(Unknown::Headers)?;
                 let inner = &payload[4 * (last + 1)..];
-                // As far as it can be told (RFC 4928).
+                // As far as it can be known (RFC 4928).
                 match inner.first().ok_or(Unknown::Missing)? >> 4 {
                     4 => self.ip(IPV4, inner),
                     6 => self.ip(IPV6, inner),

@@ -200,7 +200,7 @@ fn reached(rules: &[Expressed]) -> Vec<bool> {
 /// The number of a packet that a program does not decide about.
 const UNUSUAL: u16 = u16::MAX;
 
-/// Numbers packets by the rules of one program, which are so many. True if there is one that is not usual.
+/// Numbers packets by the rules of one program, of which there are `rules`. True if there is one that is not usual.
 #[inline]
 fn pass(program: &Program, packets: &[Packet], numbers: &mut [u16], rules: usize) -> bool {
     program.first(packets, numbers);

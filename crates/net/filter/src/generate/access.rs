@@ -50,7 +50,7 @@ impl Reading {
 }
 
 impl PartPlaces {
-    /// Where a base is, behind so many bytes of MPLS labels.
+    /// Where a base is, behind `labels` bytes of MPLS labels.
     pub(super) fn of(&self, base: Base, labels: u32) -> u32 {
         match base {
             Base::LinkHeader => self.frame,
@@ -218,7 +218,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Puts the condition before a test that the upper layer has so many bytes.
+    /// Puts the condition before a test that the upper layer has `bytes` bytes.
     pub(super) fn has_upper_bytes(&mut self, bytes: u32, is_ipv6: bool, test: Fragment) -> Fragment {
         let (at, before) = if is_ipv6 { (4, 0) } else { (2, IPV4_HEADER) };
         let has = self.compare(Base::Ip, at, Width::Half, ComparisonOperator::GreaterOrEqual, before + bytes);

@@ -99,7 +99,7 @@ impl Tables {
     }
 
     /// A table of tuples, whose words are as a packet's bytes, read with the lowest one first. `None` if there are too
-    /// many, or if they cannot be told apart by their hashes.
+    /// many, or if their hashes do not distinguish them.
     pub(super) fn tuples(&mut self, tuples: &[Vec<u32>], hash: impl Fn(u32, &[u32]) -> u32) -> Option<TupleTable> {
         let slots = (tuples.len() * 5 / 2).next_power_of_two().max(4);
         if slots > MAX_SLOTS {

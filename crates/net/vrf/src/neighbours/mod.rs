@@ -114,7 +114,7 @@ pub enum Heard {
     Answer,
     /// The neighbour asked this router, which must know its address to answer.
     Question,
-    /// The neighbour told everybody. Only what is known already is updated, so that nobody fills the table.
+    /// The neighbour announced itself to all. Only what is known already is updated, so that nobody fills the table.
     Announcement,
 }
 
@@ -220,7 +220,7 @@ pub struct Neighbours {
     filter: NeighbourFilter,
 }
 
-/// What a glance tells of a neighbour.
+/// What a glance shows of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
     /// There is no such neighbour, nor room for one: it would be [`Wanted::Full`].
@@ -266,7 +266,7 @@ impl Neighbours {
         self.filter.counts(key).all > 0
     }
 
-    /// What can be told of a neighbour that is [wanted](Neighbours::want) without a look at it. Hot.
+    /// What is known of a neighbour that is [wanted](Neighbours::want) without a look at it. Hot.
     #[inline]
     pub fn glance(&self, key: NeighbourKey, need: Need, origin: u16, now: u64) -> Glance {
         match self.filter.counts(key) {
@@ -353,7 +353,7 @@ impl Neighbours {
         true
     }
 
-    /// Whether there is room for a station that tells where it is.
+    /// Whether there is room for a station that announces itself.
     pub(crate) fn makes_room_for(&mut self, key: NeighbourKey, mac: MacAddr, now: u64) -> bool {
         self.now = self.now.max(now);
         self.makes_room(key.0, Newcomer::Told(mac), 0)
@@ -531,7 +531,7 @@ impl Neighbours {
         self.put(key, NeighbourState::Delay, mac, 0, now.saturating_add(DELAY_NS));
     }
 
-    /// How a neighbour comes that tells where it is.
+    /// How a neighbour comes that announces itself.
     fn filed(&mut self) -> Filed {
         self.number += 1;
         Filed { number: self.number, since: self.now, is_wanted: false, is_hop: false, origin: 0 }

@@ -1,9 +1,9 @@
 //! The room for neighbours, which interfaces share: who gives way to whom.
 //!
-//! Strangers fill the room in two ways. A station tells the router that many addresses are its own; and packets to many
+//! Strangers fill the room in two ways. A station announces many addresses as its own; and packets to many
 //! addresses have the router ask for them. The first takes the room of the station's interface, the second that of the
 //! interface that the packets came from. Who has less than the share of an interface displaces those of one that has
-//! more. On one interface, those whom a packet wanted displace those who have only told the router of themselves, and
+//! more. On one interface, those whom a packet wanted displace those that have only announced themselves, and
 //! these give way by stations, the one with the most addresses first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,7 +23,7 @@ pub(super) enum Class {
     Asked { origin: u16 },
     /// The same, and it is the next hop of a route: it stays.
     AskedHop,
-    /// It has told where it is, and no packet has wanted to know.
+    /// It has announced itself, and no packet was sent to it.
     Told(MacAddr),
     /// A packet wanted to know where it is.
     Wanted,
@@ -34,7 +34,7 @@ pub(super) enum Class {
 /// Who needs room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Newcomer {
-    /// A station that tells where it is.
+    /// A station that announces itself.
     Told(MacAddr),
     /// A packet wants to know.
     Wanted,
@@ -44,7 +44,7 @@ pub(super) enum Newcomer {
 #[derive(Debug, Default)]
 struct InterfaceLink {
     count: usize,
-    /// Those that have told where they are, by their stations, in the order in which they came.
+    /// Those that have announced themselves, by their stations, in the order in which they came.
     told: HashMap<MacAddr, BTreeMap<u64, IpAddr>>,
     /// The stations by the numbers of these.
     by_size: BTreeSet<(usize, MacAddr)>,
@@ -54,7 +54,7 @@ struct InterfaceLink {
 }
 
 impl InterfaceLink {
-    /// Changes the addresses that a station has told.
+    /// Changes the addresses that a station has announced.
     fn change_told(&mut self, mac: MacAddr, change: impl FnOnce(&mut BTreeMap<u64, IpAddr>)) {
         let told = self.told.entry(mac).or_default();
         let before = told.len();

@@ -133,8 +133,8 @@ const MAX_SETTLED: usize = 4_096;
 
 impl Vrf {
     /// A domain with these interfaces, which have the numbers from 1 on, with the routes to their addresses and links, and
-    /// with room for so many neighbours of each family that are learned, and for a quarter more that routes lead to. Flows choose among
-    /// several paths by `seed`, which should be another one for each router.
+    /// with room for `neighbours` learned neighbours of each family, and for a quarter more that routes lead to. Flows
+    /// choose among several paths by `seed`, which should be another one for each router.
     ///
     /// # Errors
     /// If there are too many interfaces, or no memory.
@@ -258,8 +258,8 @@ impl Vrf {
         found[0]
     }
 
-    /// Replaces groups of paths by the adjacency of the flow's path. `hash` tells the flow hash of a packet by its place; it
-    /// is called for groups alone. Hot.
+    /// Replaces groups of paths by the adjacency of the flow's path. `hash` returns the flow hash of a packet by its
+    /// place; it is called for groups alone. Hot.
     #[inline]
     pub fn choose_paths(&self, breath: &impl Breath, adjacencies: &mut [u32], hash: impl FnMut(usize) -> u32) {
         self.groups.table(breath).resolve(adjacencies, hash);

@@ -73,7 +73,7 @@ impl VrfChanges<'_> {
         }
     }
 
-    /// Counts that so many routes or groups lead to an adjacency or a group no more.
+    /// Counts that `ended` routes or groups no longer lead to an adjacency or a group.
     pub(super) fn release(&mut self, next: u32, ended: usize) {
         let Some(uses) = self.next_hops.uses.get_mut(&next) else { return };
         *uses = uses.saturating_sub(ended);

@@ -48,7 +48,7 @@ impl Vrf {
         self.watch_version.load(Ordering::Acquire)
     }
 
-    /// Has those who watch next hops look which ones they are.
+    /// Has the watchers of next hops look which ones they are.
     pub(super) fn change_watched(&self) {
         self.watch_version.fetch_add(1, Ordering::Release);
     }

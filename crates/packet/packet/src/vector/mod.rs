@@ -552,7 +552,7 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// The two different numbers of a list, the first one of the list in front, if there are so many.
+/// The two different numbers of a list, its first one in front; `None` if there are not two.
 #[inline(always)]
 fn are_two(numbers: &[u16]) -> Option<[u16; 2]> {
     let &first = numbers.first()?;
@@ -588,7 +588,7 @@ mod tests {
         Compact,
         FreeAll,
         Truncate(usize),
-        /// To so many vectors, of which the second one is the test's.
+        /// To this number of vectors, of which the second one is the test's.
         Scatter(usize, Vec<u16>),
     }
 

@@ -655,7 +655,7 @@ mod tests {
         Free,
         /// Passes what it keeps to the next thread, which frees it.
         Pass,
-        /// Gives its free buffers back, and sleeps for so many rounds.
+        /// Gives its free buffers back, and sleeps for this number of rounds.
         Sleep(u32),
     }
 

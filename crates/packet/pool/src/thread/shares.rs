@@ -73,7 +73,7 @@ impl Cache {
         }
     }
 
-    /// Takes so many buffers out of some magazines, or all that there are.
+    /// Takes `count` buffers out of some magazines, or all that there are.
     fn portion(&mut self, free: &mut Vec<Held>, count: usize) -> Held {
         let mut portion = self.empty();
         while portion.length < count

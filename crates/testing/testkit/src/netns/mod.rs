@@ -284,7 +284,7 @@ impl CableEnd {
         self
     }
 
-    /// Has so many queues, and may get more up to a maximum.
+    /// Has `queues` queues, and may get more up to a maximum.
     pub fn queues(mut self, queues: usize, max: usize) -> CableEnd {
         (self.queues, self.max_queues) = (queues, max);
         self

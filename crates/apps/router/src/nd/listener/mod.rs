@@ -93,7 +93,7 @@ impl Listener {
         self.groups.iter().filter(|(_, group)| group.is_joined).map(|(&address, _)| address)
     }
 
-    /// Joins a group, or tells again that it is joined; the first report is sent at a time.
+    /// Joins a group, or reports it again; the first report is sent at a time.
     pub(super) fn join(&mut self, group: Ipv6Addr, at: u64) {
         let (changes, reported) = (self.robustness, self.groups.get(&group).is_some_and(|group| group.reported));
         let answer = self.groups.remove(&group).filter(|group| group.is_joined).and_then(|group| group.answer);
@@ -171,7 +171,7 @@ impl Listener {
         messages
     }
 
-    /// The messages that tell that all groups are left, for the end.
+    /// The messages that report all groups as left, for the end.
     pub(super) fn leave_all(&mut self, now: u64, random: &mut fastrand::Rng) -> Vec<Message> {
         let joined: Vec<Ipv6Addr> = self.joined().collect();
         joined.into_iter().for_each(|group| self.leave(group, now));
@@ -184,7 +184,7 @@ impl Listener {
         self.groups.retain(|_, group| group.is_joined);
         for group in self.groups.values_mut() {
             group.answer = None;
-            // What nobody has been told yet is told.
+            // What has not been reported yet is reported.
             if group.changes < self.robustness {
                 group.changes = 0;
             }

@@ -127,7 +127,7 @@ fn keys_are_shown_nowhere() {
     let read: Config = serde_json::from_value(config.clone()).unwrap();
     assert_hidden(&format!("{read:?}"));
     assert_hidden(&serde_json::to_string(&read).unwrap());
-    // It tells whether the key is another one.
+    // It says whether the key is another one.
     config["associations"]["a"]["outbound"]["key"] = key("aes-128-gcm").into();
     let other: Config = serde_json::from_value(config.clone()).unwrap();
     assert_ne!(serde_json::to_string(&read).unwrap(), serde_json::to_string(&other).unwrap());

@@ -53,7 +53,7 @@ impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let (loaded, folder) = (self.place.load_own()?, self.place.folder());
         let stop = stop_at_signals()?;
-        // What cannot work is told before there is a folder.
+        // What cannot work is reported before there is a folder.
         let maker = match self.queue.given() {
             None => {
                 let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?;

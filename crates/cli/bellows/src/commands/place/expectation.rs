@@ -46,7 +46,7 @@ impl Expectation {
     }
 }
 
-/// What tells a run from others of its name.
+/// What distinguishes a run from others of its name.
 fn run(sample: &Sample) -> (u32, u64) {
     (sample.counters.pid, sample.counters.engine("started"))
 }

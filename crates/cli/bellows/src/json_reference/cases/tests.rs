@@ -1,4 +1,4 @@
-//! The tables fit together, and what differs from them is told.
+//! The tables fit together, and what differs from them is reported.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ struct Network {
     block: usize,
     /// The names of the ports of the cards near, far and third.
     ports: [&'static str; 3],
-    /// A text that the page tells to leave out.
+    /// A text that the page says to leave out.
     without: &'static [&'static str],
     /// Lines of the guest before the page's commands.
     before: &'static [&'static str],

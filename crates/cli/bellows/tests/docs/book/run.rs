@@ -239,7 +239,7 @@ impl Shell {
                 let said = self.run(place, &line(command), &[0]);
                 assert!(said.contains(text), "{place}: `{command}` does not say `{text}`:\n{said}");
             }
-            // Code 3 tells that a figure is undecided.
+            // Code 3 says that a figure is undecided.
             How::Benchmark => drop(self.run(place, &line(&shortened(command)), &[0, 3])),
             How::With(more) | How::WithRelease(more) => {
                 drop(self.run(place, &line(&format!("{command} {more}")), &[0]));

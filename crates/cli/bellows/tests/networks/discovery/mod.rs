@@ -329,7 +329,7 @@ fn root_sees_the_networks_of_all_users() {
 
     let said = machine.bellows(&root, &["show", "edge"]);
     assert!(said.code == Some(2) && said.stderr.contains("54321/edge, nobody/edge"), "{said:?}");
-    // Whose it is, is told.
+    // The report says whose it is.
     assert_eq!(machine.bellows(&root, &["show", "links", "quiet"]).success().stderr, "network 54321/quiet\n");
     let said = machine.bellows(&root, &["clear", "nobody/edge"]);
     assert!(said.code == Some(2) && said.stderr.contains("sudo -u nobody bellows clear edge"), "{said:?}");

@@ -228,7 +228,7 @@ fn a_crash_stays_in_the_history_when_its_remains_are_removed() {
     crash(&sandbox, &network);
     let all = history(&sandbox, &["edge"]);
     assert_eq!(names(&all), ["started", "crashed"].repeat(3));
-    // One is told of already, by the run after it.
+    // One was reported already, by the run after it.
     sandbox.bellows(&["ps", "--clean"]).success();
     assert_eq!((history(&sandbox, &["edge"]), &all[..2]), (all.clone(), &first[..]));
     sandbox.bellows(&["ps", "--clean"]).success();

@@ -1,4 +1,4 @@
-//! What a run tells the service manager (`sd_notify(3)`), which is a socket here.
+//! The notifications of the service manager about a run (`sd_notify(3)`); it is a socket here.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -111,7 +111,7 @@ fn the_service_manager_is_told_of_start_reload_and_stop() {
     let ready = manager.next_with("READY");
     assert!(ready.get("STATUS").unwrap().ends_with("the last reload was refused"), "{ready:?}");
 
-    // Reloads that several clients want at once are told one after another.
+    // Reloads that several clients want at once are notified one after another.
     sandbox.write("network.toml", ENDLESS);
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -44,7 +44,7 @@ impl<const N: u64> App for Pseudo<N> {
     }
 }
 
-/// A word that tells the feeder whether to send.
+/// A word that says whether the feeder is to send.
 #[derive(Default)]
 struct FeederOrder(AtomicU32);
 

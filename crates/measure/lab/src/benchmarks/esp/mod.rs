@@ -53,7 +53,7 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
 fn labels(algorithm: Algorithm, length: usize, what: &str) -> Vec<(&'static str, Value)> {
     let mut labels = vec![("bytes", length.into()), ("what", json!(what))];
     if algorithm != Algorithm::ChaCha20Poly1305 {
-        // What an implementation tells of is AES-GCM.
+        // What an implementation reports is AES-GCM.
         let instructions = Implementation::available().first().map(|implementation| implementation.instructions());
         labels.push(("instructions", json!(instructions)));
     }

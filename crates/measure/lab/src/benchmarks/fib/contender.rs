@@ -65,7 +65,7 @@ pub(super) struct FibTask {
     pub(super) work: FibWork,
     pub(super) next_hops: u32,
     pub(super) routes: Option<PathBuf>,
-    /// Only one in so many of the generated prefixes.
+    /// Only one in this many of the generated prefixes.
     pub(super) divisor: usize,
     pub(super) cpu: Option<usize>,
 }

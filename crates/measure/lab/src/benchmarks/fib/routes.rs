@@ -24,7 +24,7 @@ const IPV6_LENGTHS: [usize; 30] = [
     903, 2_301, 1_001, 14_365, 1_553, 3_046, 3_153, 75_488,
 ];
 
-/// The networks that longer prefixes are within: so many, of so many bits.
+/// The networks that longer prefixes are within: their number, and their bits.
 const IPV4_NETWORKS: (usize, u8) = (25_000, 16);
 const IPV6_NETWORKS: (usize, u8) = (11_000, 32);
 

@@ -38,7 +38,7 @@ pub(super) enum FilterWork {
         residence: Residence,
     },
     Compile(CompiledText),
-    /// Decides packets of so many established connections.
+    /// Decides packets of this number of established connections.
     States(u32),
 }
 

@@ -142,7 +142,8 @@ impl Ends {
         }
     }
 
-    /// Switches to the traffic of a phase, with so many packets in a breath from the circuit and from the tunnel.
+    /// Switches to the traffic of a phase, with this number of packets in a breath from the circuit and from the
+    /// tunnel.
     pub(super) fn begin(&mut self, phase: Phase, per_breath: [usize; 2]) {
         self.pause();
         let Phase { wire, .. } = phase;
@@ -204,7 +205,7 @@ impl Ends {
         self.here.supply(source, Stock::round(packets, 0));
     }
 
-    /// Has a source send so many packets in each breath.
+    /// Has a source send `per_breath` packets in each breath.
     pub(super) fn set_rate(&self, source: &str, per_breath: usize) {
         self.here.set_rate(source, per_breath);
     }
@@ -268,7 +269,7 @@ impl NetworkSide {
         found
     }
 
-    /// Has a source send so many packets in each breath.
+    /// Has a source send `per_breath` packets in each breath.
     fn set_rate(&self, source: &str, per_breath: usize) {
         if let Some((_, stock)) = self.feeds.iter().find(|(name, _)| *name == source) {
             locked(stock).per_breath = per_breath;
@@ -284,7 +285,7 @@ impl NetworkSide {
         sent
     }
 
-    /// What leaves the uplink when a source sends so many packets, [`BURST`] in each breath, and then none.
+    /// What leaves the uplink when a source sends `packets` packets, [`BURST`] in each breath, and then none.
     fn sent(&mut self, source: &str, packets: usize) -> Vec<Packet> {
         self.keep(UPLINK, true);
         self.engine.breathe_times(packets.div_ceil(BURST) as u64);

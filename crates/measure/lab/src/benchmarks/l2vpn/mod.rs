@@ -9,7 +9,7 @@
 //! | `ends` | the end that is measured, and the other ends |
 //! | `traffic` | sources and sinks that are switched while their network runs |
 //! | `phases` | the phases of traffic, and their orders |
-//! | `side` | the processes that measure; among them an end with a history of phases |
+//! | `contender` | the processes that measure; among them an end with a history of phases |
 //! | `part` | the cost of one app of the end by itself |
 //! | `whole` | the cost of the whole beside the sum of its apps' |
 //! | `picture` | the cost by phase in the order of time, as SVG |

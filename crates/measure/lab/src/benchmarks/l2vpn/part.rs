@@ -29,7 +29,7 @@ const BREATHS: usize = 8;
 const RECORDED: usize = 12;
 const FILLED: usize = 16;
 
-/// Breaths that tell which links a phase uses.
+/// Breaths that show which links a phase uses.
 const COUNTED: usize = 64;
 
 /// A link by which packets of a phase come to an app, and those by which they leave it, as places among the links of the

@@ -19,7 +19,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// The course of a match with so many phases.
+    /// The course of a match with `phases` phases.
     pub(super) fn of(schedule: Schedule, phases: usize, found: &Match) -> Course {
         let alone = |phase: usize| found.figure(phase + 1, phase, 0).unwrap_or(f64::NAN);
         Course {
@@ -34,7 +34,7 @@ impl Course {
 const SIZE: (f64, f64) = (900.0, 460.0);
 const MARGINS: [f64; 4] = [60.0, 90.0, 66.0, 170.0];
 
-/// About so many lines across the plot.
+/// The approximate number of lines across the plot.
 const LINES: f64 = 6.0;
 
 /// The classes of the curves, in their order.

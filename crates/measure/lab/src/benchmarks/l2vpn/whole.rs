@@ -62,7 +62,7 @@ fn tasks(options: &Arguments, schedule: Schedule, phase: usize) -> Result<Vec<L2
     Ok([None].into_iter().chain(flows.into_iter().map(Some)).map(task).collect())
 }
 
-/// The whole over the sum of so many apps.
+/// The whole over the sum of `apps` apps.
 fn compared(schedule: Schedule, phase: usize, apps: usize, matches: &[Match]) -> Option<Measurement> {
     let figures = |found: &Match| {
         let sum: f64 = (1..=apps).map(|app| found.figure(app, 0, 0)).sum::<Option<f64>>()?;

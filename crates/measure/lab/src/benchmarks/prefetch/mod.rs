@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `packet_pool` | the packets, and the app that sends them again and again |
 //! | `variants` | the routers |
-//! | `side` | the processes that measure |
+//! | `contender` | the processes that measure |
 //! | `show` | the routers side by side |
 //! | `picture` | clocks by packets in flight, as SVG |
 //! | `hot` | the share of samples at the first use of packet data |

@@ -18,7 +18,7 @@ const MARGINS: [f64; 4] = [60.0, 130.0, 66.0, 50.0];
 /// The curves: their classes, and their names at the right end.
 const CURVES: [(&str, &str); 2] = [("with", "as it is"), ("without", "no look-ahead")];
 
-/// About so many lines across the plot.
+/// The approximate number of lines across the plot.
 const LINES: f64 = 6.0;
 
 /// Draws spots, in the order of their packets in flight, as SVG.

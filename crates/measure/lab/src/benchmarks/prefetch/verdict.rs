@@ -15,7 +15,7 @@ const MIN_FOUND: f64 = 0.9;
 /// Runs without which there is no judgement about the verdicts.
 const ENOUGH: usize = 10;
 
-/// A node must be found if it costs so many times as much without its look-ahead. Some loops read the headers of many
+/// A node must be found if it costs this many times as much without its look-ahead. Some loops read the headers of many
 /// packets at once without any.
 const MIN_WORTH: f64 = 1.2;
 

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `pairs` | the rates of phases, their ratios and the interval |
 //! | `service` | the network, the server of its metrics, and the client |
-//! | `side` | the measuring process |
+//! | `measuring` | the measuring process |
 
 mod measuring;
 mod pairs;

@@ -104,7 +104,7 @@ impl KnownWays {
 /// What is tested: kind, left and right value.
 type SameTest = (TestKind, ValueId, ValueId);
 
-/// What earlier tests tell about later ones.
+/// What earlier tests imply about later ones.
 struct KnownTests {
     /// The ways that follow the same test: for each test, those of success, then those of failure.
     same: KnownWays,
@@ -160,7 +160,7 @@ impl Passes {
     /// What is known on each way, from the ways through which it must have come.
     fn find_known(&self, walk: &Walk) -> KnownTests {
         let Walk { nodes: ways, enter, leave } = walk;
-        // The number of each test, and how many blocks have it. One that only one block has tells nothing.
+        // The number of each test, and how many blocks have it. One that only one block has implies nothing.
         let mut numbers: Map<SameTest, u32> = Map::default();
         let mut of_block = vec![NONE; self.blocks.len()];
         let mut counts: Vec<u32> = Vec::new();

@@ -66,7 +66,7 @@ const fn mask(register: usize) -> Registers {
     1 << register
 }
 
-/// The number of a value. Equal numbers are equal values, except for this one:
+/// The number of a value. Equal numbers mean equal values; [`UNKNOWN`] equals nothing, not even itself.
 type ValueId = u32;
 
 /// A value that is not known.
