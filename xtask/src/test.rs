@@ -145,6 +145,10 @@ fn run_programs(report: &mut StepsReport, mut programs: Vec<Program>, filter: Op
     report.run_programs("tests", programs);
 }
 
+fn check_format(report: &mut StepsReport) {
+    report.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
+}
+
 fn lint(report: &mut StepsReport) {
     check_format(report);
     report.run(

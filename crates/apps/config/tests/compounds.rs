@@ -651,14 +651,6 @@ fn parts_whose_types_the_catalogue_lacks_are_named() {
           |
           = help: the program adds it with `Command::part`
 
-        error: `desk` has no inputs linked
-         --> net.toml:4:7
-          |
-        4 | [apps.desk]
-          |       ^^^^ `desk` needs 1 or more: packets, one for each of `ports`
-          |
-          = help: add "OTHER.OUTPUT -> desk.NAME" to `links`, with any name for the port
-
         error: `desk/book` is of the type `book`, which the catalogue of this program lacks
          --> net.toml:8:8
           |

@@ -36,6 +36,7 @@ use crate::schema::SchemaShape;
 use crate::secrets::hidden;
 use crate::source::{Description, FileReader, NamedTable, Overrides};
 use crate::spanned::{Key, Node, Place, Table, Value};
+use crate::suggest::is_sure;
 use crate::texts::Texts;
 
 use checks::{Owner, Wrong};

@@ -30,7 +30,8 @@ use serde::{Deserialize, Serialize};
 
 use self::strangers::LinkStrangers;
 use crate::forwarding::conflicts::{Claim, Conflicts};
-use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, ResolverStatus, limits};
+use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, limits};
+use crate::vrf::resolved::ResolverStatus;
 use crate::vrf::{HOST, RoutingDomain};
 
 /// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers

@@ -46,8 +46,9 @@ use self::duplicates::Probes;
 use self::groups::MulticastGroups;
 use self::others::Told;
 use crate::forwarding::conflicts::Conflicts;
-use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, ResolverStatus, is_ipv4, limits};
+use crate::forwarding::resolver::{Figures, MAX_DUE, Resolved, Resolver, is_ipv4, limits};
 use crate::ipv6_link::AddressState;
+use crate::vrf::resolved::ResolverStatus;
 use crate::vrf::{ERROR4, RoutingDomain};
 
 /// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who

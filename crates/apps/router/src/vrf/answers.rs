@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::requests::{LineError, ReportedNeighbourState};
+use super::resolved::ResolvedNeighbour;
 pub use super::shown_route::ShownRoute;
-use crate::forwarding::resolver::ResolvedNeighbour;
 
 /// The last route of a page: its prefix and its metric.
 pub(super) type PageEnd = (String, u32);

@@ -7,6 +7,7 @@ mod neighbour_requests;
 mod operator;
 mod reading;
 pub mod requests;
+pub(crate) mod resolved;
 mod shown_route;
 
 use std::collections::HashSet;
@@ -25,7 +26,7 @@ pub use self::config::KERNEL;
 use self::config::NEIGHBOURS;
 pub use self::config::{Config, InterfaceConfig, Neighbours};
 use self::reading::{check_links, enter, enter_all, interface_advertise, read_neighbour, read_policies};
-use crate::forwarding::resolver::{ResolvedNeighbour, Shown};
+use self::resolved::{ResolvedNeighbour, Shown};
 use crate::ipv6_link::{AddressState, AddressStates, Advertised};
 use crate::policy::{Policies, Policy};
 

@@ -563,8 +563,8 @@ fn devices_report_their_states() {
     assert!(said.stderr.contains("is not running any more"), "{said:?}");
 }
 
-/// The interval of the difference in clocks of an app against another, from more processes if it is wider than two
-/// clocks; `None` if the machine is too disturbed for that.
+/// The interval of the difference in clocks of an app against another, from more processes if it is wider than a clock;
+/// `None` if the machine is too disturbed for that.
 fn difference(sandbox: &Sandbox, app: &str, against: &str) -> Option<(f64, f64)> {
     ["9", "21", "45"].into_iter().find_map(|processes| {
         let brief = ["appbench", app, "--against", against, "--processes", processes, "--packets", "300000", "--json"];
@@ -573,7 +573,7 @@ fn difference(sandbox: &Sandbox, app: &str, against: &str) -> Option<(f64, f64)>
         let is_it = |result: &&Value| result["case"] == "clocks" && result["labels"]["run"] == "difference";
         let found = results.iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"));
         let (low, high) = (found["low"].as_f64().unwrap(), found["high"].as_f64().unwrap());
-        (high - low < 2.0).then_some((low, high))
+        (high - low < 1.0).then_some((low, high))
     })
 }
 

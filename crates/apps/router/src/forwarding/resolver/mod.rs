@@ -7,7 +7,6 @@
 //! | `upkeep.rs` | what reaches the tables, and which next hops are watched |
 
 mod figures;
-mod shown;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -31,10 +30,10 @@ use bellows_vrf::{Interface, IpFamily, Tag, Vrf};
 use bellows_wire::MacAddr;
 
 pub(crate) use self::figures::Figures;
-pub(crate) use self::shown::{ResolvedNeighbour, ResolverStatus, Shown};
 use self::upkeep::NeighbourChange;
 use super::{ETHERNET, UNUSUAL};
 use crate::vrf::RoutingDomain;
+use crate::vrf::resolved::Shown;
 
 /// Packets that wait for a neighbour. Linux keeps about as many of the smallest size.
 const MAX_WAITING: usize = 3;

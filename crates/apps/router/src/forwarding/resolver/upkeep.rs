@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bellows_engine::{App, Io};
 use bellows_wire::MacAddr;
 
-use super::shown::ShownNeighbour;
 use super::{MAX_DUE, Resolver};
 use crate::vrf::requests::ReportedNeighbourState;
+use crate::vrf::resolved::ShownNeighbour;
 
 /// What the tables are to know of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The neighbours as other threads see them.
+//! The neighbours that `arp` and `nd` have resolved, as other threads see them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,23 +12,23 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::vrf::requests::ReportedNeighbourState;
+use super::requests::ReportedNeighbourState;
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
-pub(crate) struct Shown(pub(super) Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
+pub(crate) struct Shown(pub(crate) Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
 
 /// A neighbour as other threads see it.
 #[derive(Clone)]
-pub(super) struct ShownNeighbour {
-    pub(super) interface: String,
-    pub(super) address: IpAddr,
-    pub(super) state: ReportedNeighbourState,
-    pub(super) mac: Option<MacAddr>,
+pub(crate) struct ShownNeighbour {
+    pub(crate) interface: String,
+    pub(crate) address: IpAddr,
+    pub(crate) state: ReportedNeighbourState,
+    pub(crate) mac: Option<MacAddr>,
     /// When the state or the Ethernet address was last another one, in the engine's time.
-    pub(super) since: u64,
+    pub(crate) since: u64,
     /// The number of packets that wait for it.
-    pub(super) waiting: usize,
+    pub(crate) waiting: usize,
 }
 
 impl Shown {
