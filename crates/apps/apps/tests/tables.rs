@@ -40,7 +40,7 @@ const OTHERS: [(&str, &str); 47] = [
     ("apps/vpn/src/esp/records.rs", "keys of the configuration and of commands"),
     ("apps/vpn/src/esp/register.rs", "keys of the configuration and of commands"),
     ("apps/router/src/forwarding/conflicts.rs", "addresses of the router"),
-    ("apps/router/src/forwarding/resolver/shown.rs", "neighbours that are known, for other threads"),
+    ("apps/router/src/vrf/resolved.rs", "neighbours that are known, for other threads"),
     ("apps/common/src/full_table.rs", "who was told about in the last ten minutes, one a second at most"),
     ("apps/basic/src/impair.rs", "a queue"),
     ("apps/router/src/ipv6_link.rs", "addresses of the router"),
