@@ -1,4 +1,5 @@
-//! Checks the dependencies by the rules of `deny.toml`: the cargo-deny step of `cargo xtask test`.
+//! Checks the dependencies by the rules of `deny.toml`, and those of the queue by its own: the cargo-deny step of
+//! `cargo xtask test`.
 //!
 //! cargo-deny takes minutes to build, and fetches its advisories from the network. So it runs only where it is
 //! installed. The tests below check its rules for licences, versions and sources everywhere, with Cargo's own
@@ -11,6 +12,10 @@ use crate::workspace::cargo;
 /// The checks of cargo-deny that need no network.
 const CHECKS: &[&str] = &["licenses", "bans", "sources"];
 
+/// The rules for all crates but one, and those for all, each with its option for the choice of crates.
+const RULES: [(&str, &[&str]); 2] =
+    [("deny.toml", &["--exclude", "bellows-queue"]), ("crates/measure/queue/deny.toml", &[])];
+
 /// Runs cargo-deny, or notes why it cannot run.
 pub fn run(report: &mut StepsReport) {
     if !tools::is_installed("cargo-deny") {
@@ -18,7 +23,11 @@ pub fn run(report: &mut StepsReport) {
                       check licences, versions and sources, and nobody looks for advisories";
         return report.leave_out_step("dependencies", reason);
     }
-    report.run("dependencies", cargo(&["deny", "--workspace", "--locked", "check"]).args(CHECKS));
+    for (rules, crates) in RULES {
+        let mut check = cargo(&["deny", "--workspace", "--locked"]);
+        check.args(crates).args(["check", "--config", rules]).args(CHECKS);
+        report.run(&format!("dependencies by {rules}"), &mut check);
+    }
     let has_advisories = cargo(&["deny", "fetch", "db"]).status().is_ok_and(|status| status.success());
     match has_advisories {
         true => {
@@ -60,9 +69,10 @@ mod tests {
         license: String,
     }
 
-    fn packages() -> Vec<Package> {
+    /// The packages that rules are for.
+    fn packages(crates: &[&str]) -> Vec<Package> {
         let words = ["tree", "--offline", "--locked", "--workspace", "--edges", "normal,build,dev", "--prefix", "none"];
-        let output = cargo(&words).args(["--format", "{p}\t{l}"]).output().expect("cargo runs");
+        let output = cargo(&words).args(crates).args(["--format", "{p}\t{l}"]).output().expect("cargo runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8(output.stdout).expect("UTF-8");
         // The same package may be listed again with other notes: its path, that it is a macro, that it was shown
@@ -147,36 +157,45 @@ mod tests {
 
     #[test]
     fn every_licence_is_allowed() {
-        let allowed = list(&read("deny.toml"), "allow");
-        let packages = packages();
-        assert!(packages.len() > 50 && allowed.len() > 2, "{} packages, {allowed:?}", packages.len());
-        let refused = packages.iter().filter(|package| !is_allowed(&package.license, &allowed));
-        let refused: Vec<_> =
-            refused.map(|Package { name, version, license }| format!("{name} {version}: {license:?}")).collect();
-        assert!(refused.is_empty(), "licences that deny.toml does not allow:\n{}", refused.join("\n"));
+        for (rules, crates) in RULES {
+            let (allowed, packages) = (list(&read(rules), "allow"), packages(crates));
+            assert!(packages.len() > 50 && allowed.len() > 2, "{} packages, {allowed:?}", packages.len());
+            let refused = packages.iter().filter(|package| !is_allowed(&package.license, &allowed));
+            let refused: Vec<_> =
+                refused.map(|Package { name, version, license }| format!("{name} {version}: {license:?}")).collect();
+            assert!(refused.is_empty(), "licences that {rules} does not allow:\n{}", refused.join("\n"));
+        }
     }
 
     #[test]
     fn no_crate_has_two_versions_except_named_ones() {
-        let mut versions = BTreeMap::<_, Vec<_>>::new();
-        packages().into_iter().for_each(|package| versions.entry(package.name).or_default().push(package.version));
-        versions.retain(|_, versions| versions.len() > 1);
-        let named = list(&read("deny.toml"), "skip");
-        assert!(versions.keys().eq(&named), "in several versions: {versions:?}; deny.toml names {named:?}");
+        for (rules, crates) in RULES {
+            let mut versions = BTreeMap::<_, Vec<_>>::new();
+            for package in packages(crates) {
+                versions.entry(package.name).or_default().push(package.version);
+            }
+            versions.retain(|_, versions| versions.len() > 1);
+            let named = list(&read(rules), "skip");
+            assert!(versions.keys().eq(&named), "in several versions: {versions:?}; {rules} names {named:?}");
+        }
     }
 
     #[test]
     fn no_crate_compiles_c() {
-        let banned = list(&read("deny.toml"), "deny");
-        assert!(!banned.is_empty());
-        let found: Vec<_> =
-            packages().into_iter().map(|package| package.name).filter(|name| banned.contains(name)).collect();
-        assert!(found.is_empty(), "deny.toml bans {found:?}");
+        for (rules, crates) in RULES {
+            let banned = list(&read(rules), "deny");
+            assert!(!banned.is_empty());
+            let found: Vec<_> =
+                packages(crates).into_iter().map(|package| package.name).filter(|name| banned.contains(name)).collect();
+            assert!(found.is_empty(), "{rules} bans {found:?}");
+        }
     }
 
     #[test]
     fn every_crate_comes_from_the_registry() {
-        let allowed = list(&read("deny.toml"), "allow-registry");
+        let [common, queue] = RULES.map(|(rules, _)| read(rules));
+        let allowed = list(&common, "allow-registry");
+        assert_eq!(list(&queue, "allow-registry"), allowed);
         let lock = read("Cargo.lock");
         let sources: BTreeSet<_> = lock.lines().filter_map(|line| line.strip_prefix("source = ")).collect();
         let allowed: BTreeSet<_> = allowed.iter().map(|url| format!("\"registry+{url}\"")).collect();
