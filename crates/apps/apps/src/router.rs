@@ -13,6 +13,7 @@ use bellows_router::access_list::{self, AccessList, Direction};
 use bellows_router::arp::{self, Arp};
 use bellows_router::dispatch::{self, Dispatch, Rule};
 use bellows_router::ethernet_input::{self, EthernetInput};
+use bellows_router::forward::{self, Ip4Forward, Ip6Forward};
 use bellows_router::fragment::{self, Fragment};
 use bellows_router::icmp_error::{self, Ip4IcmpError, Ip6IcmpError};
 use bellows_router::inject::{self, Inject};
@@ -46,6 +47,9 @@ use serde::{Deserialize, Serialize};
 ///
 /// With `reverse_path`, sources of an interface's packets are checked; with `access_in` and `access_out`, rules tell
 /// which packets may come in and go out. What the host sends is not checked.
+///
+/// What nearly all packets need is done in one loop, by `ip4-forward` and `ip6-forward`; what these pass on, and with
+/// `separate_stages` all packets, goes through the apps of the single stages.
 ///
 /// With `workers`, several threads forward.
 ///
@@ -115,8 +119,9 @@ impl Forwarding<'_> {
     }
 
     /// Adds the apps of a family. Returns the app that comes first behind the check of headers.
-    fn add_family<L, R, C>(&self, parts: &mut Parts, ip: &str, checks: &Checks) -> String
+    fn add_family<O, L, R, C>(&self, parts: &mut Parts, ip: &str, checks: &Checks) -> String
     where
+        O: Configure<Config = forward::Config>,
         L: Configure<Config = lookup::Config>,
         R: Configure<Config = rewrite::Config>,
         C: Configure<Config = reverse_path::Config>,
@@ -125,8 +130,16 @@ impl Forwarding<'_> {
         self.app::<R>(parts, &format!("{ip}-rewrite"), rewrite::Config { vrf: VRF.to_owned() });
         self.app::<Fragment>(parts, &format!("{ip}-fragment"), fragment::Config::of(VRF));
         let [before_lookup, before_rewrite] = checks.add::<C>(parts, self, ip);
+        if checks.are_fused() {
+            let name = format!("{ip}-forward");
+            self.app::<O>(parts, &name, forward::Config { vrf: VRF.to_owned() });
+            self.link(parts, &format!("ethernet-input.{ip}"), &format!("{name}.input"));
+            self.link(parts, &format!("{name}.unusual"), &format!("{ip}-input.input"));
+            self.link_to_any(parts, &format!("{name}.error"), [&format!("{ip}-icmp-error"), "forward"]);
+        } else {
+            self.link(parts, &format!("ethernet-input.{ip}"), &format!("{ip}-input.input"));
+        }
         for [from, to] in [
-            [format!("ethernet-input.{ip}"), format!("{ip}-input.input")],
             [format!("{ip}-input.output"), format!("{before_lookup}.input")],
             [format!("{ip}-lookup.output"), format!("{before_rewrite}.input")],
             [format!("{ip}-rewrite.fragment"), format!("{ip}-fragment.input")],
@@ -148,8 +161,8 @@ impl Forwarding<'_> {
         self.app::<EthernetInput>(parts, "ethernet-input", ethernet_input::Config { vrf: VRF.to_owned() });
         self.app::<Ip4Input>(parts, "ip4-input", ip4_input::Config::default());
         self.app::<Ip6Input>(parts, "ip6-input", ip6_input::Config {});
-        let before_lookup = self.add_family::<Ip4LookUp, Ip4Rewrite, Ip4ReversePath>(parts, "ip4", checks);
-        self.add_family::<Ip6LookUp, Ip6Rewrite, Ip6ReversePath>(parts, "ip6", checks);
+        let before_lookup = self.add_family::<Ip4Forward, Ip4LookUp, Ip4Rewrite, Ip4ReversePath>(parts, "ip4", checks);
+        self.add_family::<Ip6Forward, Ip6LookUp, Ip6Rewrite, Ip6ReversePath>(parts, "ip6", checks);
         for (from, to) in [
             ("ip4-input.options", ["ip4-options", "input"]),
             ("ethernet-input.arp", ["arp", "input"]),
@@ -168,6 +181,9 @@ impl Forwarding<'_> {
             self.app::<InterfaceOutput>(parts, &output, config);
             for ip in ["ip4", "ip6"] {
                 self.link(parts, &format!("{ip}-rewrite.{port}"), &format!("{output}.{ip}"));
+                if checks.are_fused() {
+                    self.link(parts, &format!("{ip}-forward.{port}"), &format!("{output}.{ip}-forward"));
+                }
             }
             let name = port_of(port, self.worker);
             parts.input(&name, self.name(&format!("ethernet-input.{port}")));
@@ -219,15 +235,23 @@ struct Checks {
     reverse_path: bool,
     access_in: bool,
     access_out: bool,
+    /// The stages are apart in any case.
+    separate_stages: bool,
 }
 
 impl Checks {
+    /// Whether usual packets pass all stages in one loop: nothing is between them.
+    fn are_fused(&self) -> bool {
+        !(self.reverse_path || self.access_in || self.access_out || self.separate_stages)
+    }
+
     fn of(config: &vrf::Config) -> Checks {
         let any = |asks: fn(&InterfaceConfig) -> bool| config.interfaces.values().any(asks);
         Checks {
             reverse_path: any(|interface| interface.reverse_path != ReversePath::Off),
             access_in: any(|interface| !interface.access_in.is_empty()),
             access_out: any(|interface| !interface.access_out.is_empty()),
+            separate_stages: config.separate_stages,
         }
     }
 

@@ -133,16 +133,22 @@ impl<const VERIFY: bool> Loop for Check<'_, VERIFY> {
                 is_longer |= check_each::<VERIFY>(packets, numbers);
                 continue;
             };
-            let rows = columns.rows.chunks_mut(STEP).zip(columns.words.chunks_mut(STEP));
-            for (frames, (rows, destinations)) in frames.chunks(STEP).zip(rows) {
-                look_ahead.step(Packet::prefetch);
-                for (header, (row, destination)) in frames.iter().zip(rows.iter_mut().zip(destinations)) {
-                    (*row, *destination) = words_of(header);
-                }
-            }
+            read(&frames, &mut look_ahead, columns);
             is_longer |= columns.number(numbers, are_right::<VERIFY>, behind);
         }
         is_longer
+    }
+}
+
+/// Reads headers into columns. Hot.
+#[inline(always)]
+pub(crate) fn read(frames: &Frames<'_, [u8; HEADERS]>, look_ahead: &mut LookAhead<'_>, columns: &mut Columns) {
+    let rows = columns.rows.chunks_mut(STEP).zip(columns.words.chunks_mut(STEP));
+    for (frames, (rows, destinations)) in frames.chunks(STEP).zip(rows) {
+        look_ahead.step(Packet::prefetch);
+        for (header, (row, destination)) in frames.iter().zip(rows.iter_mut().zip(destinations)) {
+            (*row, *destination) = words_of(header);
+        }
     }
 }
 
@@ -170,7 +176,7 @@ fn total_length(first: u32) -> u32 {
 
 /// Bytes of a frame behind a packet whose header is right. Hot.
 #[inline(always)]
-fn behind([first, ..]: [u32; 4], length: u32) -> u32 {
+pub(crate) fn behind([first, ..]: [u32; 4], length: u32) -> u32 {
     length.wrapping_sub(ETHERNET as u32 + total_length(first))
 }
 
@@ -182,7 +188,7 @@ fn words_of(header: &[u8; HEADERS]) -> ([u32; 4], u32) {
 
 /// Whether the words of a header without options are right. There is no branch in it. Hot.
 #[inline(always)]
-fn are_right<const VERIFY: bool>(row: [u32; 4], destination: u32, length: u32) -> bool {
+pub(crate) fn are_right<const VERIFY: bool>(row: [u32; 4], destination: u32, length: u32) -> bool {
     let [first, second, third, source] = row;
     let total_length = total_length(first);
     // The offset, without the flags, is 1.

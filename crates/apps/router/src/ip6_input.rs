@@ -104,13 +104,19 @@ impl Loop for Check<'_> {
                 is_longer |= check_each(packets, numbers);
                 continue;
             };
-            for (frames, rows) in frames.chunks(STEP).zip(columns.rows.chunks_mut(STEP)) {
-                look_ahead.step(Packet::prefetch);
-                frames.iter().zip(rows).for_each(|(header, row)| *row = load_words(header, ETHERNET));
-            }
+            read(&frames, &mut look_ahead, columns);
             is_longer |= columns.number(numbers, |row, _, length| are_right(row, length), behind);
         }
         is_longer
+    }
+}
+
+/// Reads headers into columns. Hot.
+#[inline(always)]
+pub(crate) fn read(frames: &Frames<'_, [u8; HEADERS]>, look_ahead: &mut LookAhead<'_>, columns: &mut Columns) {
+    for (frames, rows) in frames.chunks(STEP).zip(columns.rows.chunks_mut(STEP)) {
+        look_ahead.step(Packet::prefetch);
+        frames.iter().zip(rows).for_each(|(header, row)| *row = load_words(header, ETHERNET));
     }
 }
 
@@ -137,13 +143,13 @@ fn payload_length(second: u32) -> u32 {
 
 /// Bytes of a frame behind a packet whose header is right. Hot.
 #[inline(always)]
-fn behind([_, second, ..]: [u32; 4], length: u32) -> u32 {
+pub(crate) fn behind([_, second, ..]: [u32; 4], length: u32) -> u32 {
     length.wrapping_sub(HEADERS as u32 + payload_length(second))
 }
 
 /// Whether the first four words of a header without hop-by-hop options are right. There is no branch in it. Hot.
 #[inline(always)]
-fn are_right(row: [u32; 4], length: u32) -> bool {
+pub(crate) fn are_right(row: [u32; 4], length: u32) -> bool {
     // Version, traffic class, flow label; payload length, next header, hop limit; half of the source.
     let [first, second, source, source_rest] = row;
     let payload_length = payload_length(second);

@@ -7,6 +7,7 @@ mod access_rules;
 pub mod arp;
 pub mod dispatch;
 pub mod ethernet_input;
+pub mod forward;
 mod forwarding;
 pub mod fragment;
 pub mod icmp_error;
@@ -46,6 +47,7 @@ pub fn register(registry: Registry) -> Registry {
         .with::<inject::Inject>()
         .with::<interface_output::InterfaceOutput>()
         .with::<icmp_error::Ip4IcmpError>()
+        .with::<forward::Ip4Forward>()
         .with::<ip4_input::Ip4Input>()
         .with::<local::Ip4Local>()
         .with::<lookup::Ip4LookUp>()
@@ -53,6 +55,7 @@ pub fn register(registry: Registry) -> Registry {
         .with::<reverse_path::Ip4ReversePath>()
         .with::<rewrite::Ip4Rewrite>()
         .with::<icmp_error::Ip6IcmpError>()
+        .with::<forward::Ip6Forward>()
         .with::<ip6_input::Ip6Input>()
         .with::<local::Ip6Local>()
         .with::<lookup::Ip6LookUp>()

@@ -158,7 +158,7 @@ fn read<F: Family>(packets: &[Packet], ahead: usize, destinations: &mut [F::Addr
 }
 
 /// Whether any look-up has found a group of paths. Hot.
-fn has_groups(adjacencies: &[u32]) -> bool {
+pub(crate) fn has_groups(adjacencies: &[u32]) -> bool {
     Simd::chosen().run(HasGroups(adjacencies))
 }
 
@@ -245,7 +245,7 @@ const MANY: usize = 16;
 const WHOLE: usize = 64;
 
 /// Destinations of the router that many packets of the vector before had.
-struct Repeated<F: Family> {
+pub(crate) struct Repeated<F: Family> {
     kept: [F::Address; KEPT],
     /// Whether there are any.
     are_kept: bool,
@@ -256,7 +256,7 @@ struct Repeated<F: Family> {
 }
 
 impl<F: Family> Repeated<F> {
-    fn new() -> Repeated<F> {
+    pub(crate) fn new() -> Repeated<F> {
         let none = F::Address::default();
         let (others, found) = (vec![none; CAPACITY], vec![0; CAPACITY]);
         Repeated { kept: [none; KEPT], are_kept: false, places: vec![0; CAPACITY], others, found }
@@ -264,7 +264,13 @@ impl<F: Family> Repeated<F> {
 
     /// Looks up the adjacencies of a vector's destinations, as [`Family::look_up`]. Hot.
     #[inline]
-    fn look_up(&mut self, vrf: &Vrf, breath: &impl Breath, destinations: &[F::Address], adjacencies: &mut [u32]) {
+    pub(crate) fn look_up(
+        &mut self,
+        vrf: &Vrf,
+        breath: &impl Breath,
+        destinations: &[F::Address],
+        adjacencies: &mut [u32],
+    ) {
         if !self.are_kept {
             F::look_up(vrf, breath, destinations, adjacencies);
         } else {
@@ -293,7 +299,7 @@ impl<F: Family> Repeated<F> {
 
     /// Keeps two destinations of packets for the router in mind, if there are many; `local` is their number. Hot.
     #[inline]
-    fn keep(&mut self, destinations: &[F::Address], adjacencies: &[u32], local: usize) {
+    pub(crate) fn keep(&mut self, destinations: &[F::Address], adjacencies: &[u32], local: usize) {
         if destinations.len() < WHOLE {
             return;
         }

@@ -35,7 +35,16 @@ impl SeqSnapshot {
     /// Whether the words are being replaced.
     #[inline(always)]
     pub fn is_changing(self) -> bool {
-        self.0 >> SeqLockHead::BITS & 1 == 1
+        self.0 & SeqSnapshot::CHANGING != 0
+    }
+
+    /// The bit of [`SeqSnapshot::bits`] that says so.
+    pub const CHANGING: u64 = 1 << SeqLockHead::BITS;
+
+    /// The bits of the head's own, and above them what distinguishes versions, for loops over many.
+    #[inline(always)]
+    pub fn bits(self) -> u64 {
+        self.0
     }
 
     /// Whether the words were the same at another time.

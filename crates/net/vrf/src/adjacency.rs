@@ -91,6 +91,13 @@ const LENGTH_SHIFT: u32 = MTU_SHIFT + 16;
 /// The code of [`AdjacencyKind::Incomplete`] in a state word if the next hop's family is not that of the packets.
 const INCOMPLETE_OTHER: u64 = 4;
 
+/// The bits of a state word by which an adjacency is [usual](AdjacencyState::is_usual), and what they are then.
+const USUAL_BITS: u64 = 0xff << LENGTH_SHIFT | ((1 << KIND_BITS) - 1);
+const USUAL: u64 = (ETHERNET as u64) << LENGTH_SHIFT | AdjacencyKind::Complete as u64;
+
+/// Bytes of an Ethernet header without tags.
+const ETHERNET: usize = 14;
+
 /// What an adjacency is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -145,8 +152,7 @@ impl AdjacencyState {
     /// Whether the neighbour's link-layer address is known, and the header is one of Ethernet without tags.
     #[inline(always)]
     pub fn is_usual(self) -> bool {
-        const MASK: u64 = 0xff << LENGTH_SHIFT | ((1 << KIND_BITS) - 1);
-        self.0 & MASK == 14 << LENGTH_SHIFT | AdjacencyKind::Complete as u64
+        self.0 & USUAL_BITS == USUAL
     }
 
     /// Whether the neighbour's link-layer address is known.
@@ -203,6 +209,36 @@ impl AdjacencyState {
             3 => AdjacencyKind::Glean,
             _ => AdjacencyKind::Unused,
         }
+    }
+}
+
+/// What the adjacencies of several packets have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InCommon {
+    /// All are [usual](AdjacencyState::is_usual), and no packet is too long for its link.
+    pub are_usual: bool,
+    /// The number of the interface, if all have the same one.
+    pub interface: Option<u16>,
+}
+
+impl InCommon {
+    /// What the states have in common that were seen for packets of these frames' lengths, bytes. There is neither a branch
+    /// in it nor a number of another size, so that compilers make vectors of it. Hot: to be called in a [loop for the
+    /// processor](bellows_sys::simd::Loop).
+    #[inline(always)]
+    pub fn of(seen: &[SeqSnapshot], lengths: &[u32]) -> InCommon {
+        let first = seen.first().map_or(0, |seen| seen.bits());
+        let (mut unusual, mut differences) = (0, 0);
+        for (&seen, &length) in seen.iter().zip(lengths) {
+            let bits = seen.bits();
+            let longest = ETHERNET as u64 + (bits >> MTU_SHIFT & 0xffff);
+            // The sign is that of a packet that is too long.
+            let sign = longest.wrapping_sub(length.into()) & 1 << 63;
+            unusual |= (bits & (USUAL_BITS | SeqSnapshot::CHANGING)) ^ USUAL | sign;
+            differences |= bits ^ first;
+        }
+        let is_same = differences & (0xfff << INTERFACE_SHIFT) == 0;
+        InCommon { are_usual: unusual == 0, interface: is_same.then_some(AdjacencyState(first).interface()) }
     }
 }
 

@@ -156,6 +156,21 @@ impl<'p> Contents<'p> {
         let handles = Handles::of(self.0);
         (handles.shortest >= S::LENGTH).then_some((FramesMut { packets: self.0, start: PhantomData }, handles))
     }
+
+    /// As [`Contents::frames`], and writes the length of each packet to its place. There are none either if a packet has a
+    /// tag below `least_tag`, or if there are fewer places than packets. Hot.
+    #[inline(always)]
+    pub fn frames_with_lengths<S: Start>(&mut self, lengths: &mut [u32], least_tag: u32) -> Option<FramesMut<'_, S>> {
+        let lengths = lengths.get_mut(..self.0.len())?;
+        let (mut shortest, mut least) = (u32::MAX, u64::MAX);
+        for (packet, length) in self.0.iter().zip(lengths) {
+            *length = packet.len() as u32;
+            shortest = shortest.min(*length);
+            least = least.min(packet.word());
+        }
+        let are_usual = (shortest as usize >= S::LENGTH) & ((least >> 32) as u32 >= least_tag);
+        are_usual.then_some(FramesMut { packets: self.0, start: PhantomData })
+    }
 }
 
 /// Packets that begin with an `S` each, which may change.

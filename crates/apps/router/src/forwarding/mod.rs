@@ -50,7 +50,7 @@ pub(crate) const STEP: usize = 16;
 
 /// The look-ahead of a loop over packets: prefetches of those that are this number of packets further on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LookAhead<'p> {
+pub struct LookAhead<'p> {
     packets: &'p [Packet],
     distance: usize,
 }
@@ -120,7 +120,7 @@ pub(crate) const fn loaded(kind: EtherType) -> u32 {
 const BLOCK: usize = 32;
 
 /// The headers of up to [`BATCH`] packets. Those behind the last packet are old ones.
-pub(crate) struct Columns {
+pub struct Columns {
     /// Four words of each.
     pub(crate) rows: [[u32; 4]; BATCH],
     /// Another word of each.
@@ -299,9 +299,7 @@ impl Family for V4 {
 
     #[inline(always)]
     fn ttl_words(headers: &Self::Headers) -> u32 {
-        // RFC 3927, section 2.7: a packet from the link alone has no hop left.
-        let is_link_local = load_u32(headers, V4_AT + 12) as u16 == u16::from_le_bytes([169, 254]);
-        load_u32(headers, V4_AT + 8) & if is_link_local { !0xff } else { !0 }
+        V4::ttl_words_from(load_u32(headers, V4_AT + 8), load_u32(headers, V4_AT + 12))
     }
 
     #[inline(always)]
@@ -342,6 +340,16 @@ impl Family for V4 {
     }
 
     const UNREACHABLE: Reason = Reason::HostUnreachable;
+}
+
+impl V4 {
+    /// The words of [`Family::ttl_words`], given those of the header and the source. Hot.
+    #[inline(always)]
+    pub(crate) fn ttl_words_from(words: u32, source: u32) -> u32 {
+        // RFC 3927, section 2.7: a packet from the link alone has no hop left.
+        let is_link_local = source as u16 == u16::from_le_bytes([169, 254]);
+        words & if is_link_local { !0xff } else { !0 }
+    }
 }
 
 /// IPv6 (RFC 8200).

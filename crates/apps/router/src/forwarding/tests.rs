@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Configure, Context};
+use bellows_packet::Packet;
 use bellows_rig::Rig;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::route::{Action, IpPrefix};
@@ -15,6 +16,7 @@ use bellows_wire::ipv6::Ipv6Packet;
 use proptest::prelude::*;
 
 use crate::ethernet_input::EthernetInput;
+use crate::forward::{Ip4Forward, Ip6Forward};
 use crate::ip4_input::{self, Ip4Input};
 use crate::ip4_options::Ip4Options;
 use crate::ip6_input::{self, Ip6Input};
@@ -23,7 +25,7 @@ use crate::rewrite::{Ip4Rewrite, Ip6Rewrite};
 use crate::vrf::RoutingDomain;
 
 /// The ports of the test's router, and its interfaces: two VLANs of a trunk, one with two tags, and two ports.
-const PORTS: [&str; 3] = ["a", "b", "trunk"];
+pub(crate) const PORTS: [&str; 3] = ["a", "b", "trunk"];
 
 fn interfaces() -> Vec<Interface> {
     let interface = |name: &str, port: &str, number: u8, tags: &[(u16, u16)], mtu| Interface {
@@ -87,33 +89,48 @@ pub(crate) fn vrf() -> Vrf {
     vrf
 }
 
+/// The outputs of the rewriting.
+const REWRITES: [&str; 6] = ["a", "b", "trunk", "error", "resolve", "fragment"];
+
+/// What leaves an output: frames, and their tags.
+pub(crate) type Left = Vec<(Vec<u8>, u32)>;
+
 /// The apps, each in a rig. Packets go from one to the next with their tags.
-struct Router {
+pub(crate) struct Router {
     input: Rig,
     options: Rig,
+    /// The apps that forward usual packets in one loop, if there are any.
+    forwards: Option<[Rig; 2]>,
     families: [[Rig; 3]; 2],
 }
 
 impl Router {
-    fn new() -> Router {
+    pub(crate) fn new(is_fused: bool) -> Router {
         let domain = Arc::new(RoutingDomain::new(vrf()));
         let looks = ["output", "local", "error"];
-        let rewrites = ["a", "b", "trunk", "error", "resolve", "fragment"];
+        let forward_outputs = ["a", "b", "trunk", "unusual", "error"];
+        let forwards = is_fused.then(|| {
+            [
+                Rig::new(Ip4Forward::new(Arc::clone(&domain)), &["input"], &forward_outputs),
+                Rig::new(Ip6Forward::new(Arc::clone(&domain)), &["input"], &forward_outputs),
+            ]
+        });
         let ip4 = Ip4Input::configure(ip4_input::Config::default(), &Context::default()).unwrap();
         let ip6 = Ip6Input::configure(ip6_input::Config {}, &Context::default()).unwrap();
         Router {
             input: Rig::new(EthernetInput::new(Arc::clone(&domain)), &PORTS, &["ip4", "ip6", "arp", "other"]),
             options: Rig::new(Ip4Options::new(Arc::clone(&domain)), &["input"], &["output", "error"]),
+            forwards,
             families: [
                 [
                     Rig::new(ip4, &["input"], &["output", "error", "options"]),
                     Rig::new(Ip4LookUp::new(Arc::clone(&domain)), &["input"], &looks),
-                    Rig::new(Ip4Rewrite::new(Arc::clone(&domain)), &["input"], &rewrites),
+                    Rig::new(Ip4Rewrite::new(Arc::clone(&domain)), &["input"], &REWRITES),
                 ],
                 [
                     Rig::new(ip6, &["input"], &["output", "error"]),
                     Rig::new(Ip6LookUp::new(Arc::clone(&domain)), &["input"], &looks),
-                    Rig::new(Ip6Rewrite::new(domain), &["input"], &rewrites),
+                    Rig::new(Ip6Rewrite::new(domain), &["input"], &REWRITES),
                 ],
             ],
         }
@@ -121,25 +138,53 @@ impl Router {
 
     /// What leaves each port when these frames arrive at a port.
     fn route(&mut self, port: &str, frames: &[Vec<u8>]) -> BTreeMap<&'static str, Vec<Vec<u8>>> {
-        self.input.send(port, frames);
+        let frames = frames.iter().map(|frame| Packet::from_bytes(frame).unwrap());
+        let sent = self.route_packets(port, frames);
+        let bytes = |left: Left| left.into_iter().map(|(frame, _)| frame).collect();
+        sent.into_iter().filter(|(port, _)| PORTS.contains(port)).map(|(port, left)| (port, bytes(left))).collect()
+    }
+
+    /// What leaves each port, and each other end of the way, when these packets arrive at a port.
+    pub(crate) fn route_packets(
+        &mut self,
+        port: &str,
+        packets: impl IntoIterator<Item = Packet>,
+    ) -> BTreeMap<&'static str, Left> {
+        self.input.send_packets(port, packets);
         self.input.settle();
-        let mut sent = BTreeMap::<&str, Vec<Vec<u8>>>::new();
-        for (output, [input, look, rewrite]) in ["ip4", "ip6"].into_iter().zip(&mut self.families) {
-            input.send_packets("input", self.input.received_packets(output));
+        let mut sent = BTreeMap::<&str, Left>::new();
+        let mut leave = |rig: &mut Rig, outputs: &[&'static str]| {
+            for &output in outputs {
+                let left = rig.received_packets(output);
+                sent.entry(output).or_default().extend(left.iter().map(|it| (it.bytes().to_vec(), it.tag())));
+            }
+        };
+        for (number, (output, [input, look, rewrite])) in ["ip4", "ip6"].into_iter().zip(&mut self.families).enumerate()
+        {
+            let mut packets = self.input.received_packets(output);
+            if let Some(forwards) = &mut self.forwards {
+                let forward = &mut forwards[number];
+                forward.send_packets("input", packets);
+                forward.settle();
+                leave(forward, &["a", "b", "trunk", "error"]);
+                packets = forward.received_packets("unusual");
+            }
+            input.send_packets("input", packets);
             input.settle();
+            leave(input, &["error"]);
             look.send_packets("input", input.received_packets("output"));
             if output == "ip4" {
                 self.options.send_packets("input", input.received_packets("options"));
                 self.options.settle();
+                leave(&mut self.options, &["error"]);
                 look.send_packets("input", self.options.received_packets("output"));
             }
             look.settle();
+            leave(look, &["local", "error"]);
             let packets = look.received_packets("output");
             rewrite.send_packets("input", packets);
             rewrite.settle();
-            for port in PORTS {
-                sent.entry(port).or_default().extend(rewrite.received(port));
-            }
+            leave(rewrite, &REWRITES);
         }
         sent
     }
@@ -318,7 +363,7 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Frames that a router meets: most of them right, some changed in a few bytes.
-fn frames() -> impl Strategy<Value = (usize, Vec<u8>)> {
+pub(crate) fn frames() -> impl Strategy<Value = (usize, Vec<u8>)> {
     let v4 = (
         any::<[u8; 4]>(),
         prop_oneof![
@@ -402,7 +447,7 @@ proptest! {
 
     #[test]
     fn a_router_forwards_what_a_naive_one_forwards(frames in prop::collection::vec(frames(), 1..300)) {
-        let mut router = Router::new();
+        let mut router = Router::new(false);
         for port in PORTS {
             let of_port: Vec<Vec<u8>> = frames.iter().filter(|(at, _)| PORTS[*at] == port).map(|(_, frame)| frame.clone()).collect();
             // Those to many stations are for other tests, and so are options of IPv6.
@@ -430,7 +475,7 @@ fn kind_of(frame: &[u8]) -> (u8, bool) {
 
 #[test]
 fn a_priority_tag_behind_those_of_an_interface_hides_no_packet() {
-    let mut router = Router::new();
+    let mut router = Router::new(false);
     let packet = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 1, 10, 0, 1, 2];
     let tags: [&[u8]; 3] = [&[0x81, 0, 0, 5], &[0x81, 0, 0, 0], &[0x88, 0xa8, 0xe0, 0]];
     let frame = |tags: &[&[u8]]| [&[2, 0, 0, 0, 0, 3], &[4; 6][..], &tags.concat(), &[8, 0], &packet].concat();

@@ -20,14 +20,14 @@ pub(super) struct KnownFacts<'b, F: Family> {
 }
 
 /// The places of packets in a batch: first those of the usual ones, then those of the others.
-pub(super) struct Places([[u8; BATCH]; 2]);
+pub(crate) struct Places([[u8; BATCH]; 2]);
 
 impl Places {
-    pub(super) const NONE: Places = Places([[0; BATCH]; 2]);
+    pub(crate) const NONE: Places = Places([[0; BATCH]; 2]);
 
     /// Writes the places of usual packets and of others. Returns how many there are of each. Hot.
     #[inline(always)]
-    fn separate(&mut self, numbers: &[u16]) -> [usize; 2] {
+    pub(crate) fn separate(&mut self, numbers: &[u16]) -> [usize; 2] {
         let [usual, others] = &mut self.0;
         let (mut usual_count, mut others_count) = (0, 0);
         for (place, &number) in numbers.iter().enumerate().take(BATCH) {
@@ -38,6 +38,12 @@ impl Places {
             others_count += is_other;
         }
         [usual_count, others_count]
+    }
+
+    /// The places of the usual packets, of which there are so many. Hot.
+    #[inline(always)]
+    pub(crate) fn usual(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.0[0][..count].iter().map(|&place| place.into())
     }
 }
 

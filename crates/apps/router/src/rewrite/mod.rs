@@ -5,7 +5,7 @@
 //! about any packet.
 
 mod mixed;
-mod redirect;
+pub(crate) mod redirect;
 
 use std::sync::Arc;
 
@@ -24,10 +24,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{BATCH, FEW, Family, Headers, LookAhead, Refusal, STEP, UNUSUAL, V4, V6, set_header};
 use crate::router_bench::{Behind, OUT, row};
-use crate::vrf::{RESERVED, RoutingDomain};
+use crate::vrf::RoutingDomain;
 
-use mixed::{KnownFacts, Places, rewrite_mixed};
-use redirect::is_better_reached_directly;
+pub(crate) use mixed::Places;
+use mixed::{KnownFacts, rewrite_mixed};
+use redirect::Redirects;
 
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
 /// the packet's adjacency, with the VLAN tags of its interface.
@@ -58,8 +59,7 @@ pub struct Rewrite<F: Family> {
     resolve: Option<u16>,
     resolve6: Option<u16>,
     fragment: Option<u16>,
-    /// The packet of the next vector whose sender may be redirected.
-    turn: usize,
+    redirects: Redirects,
     next_vectors: NextVectors,
     batch: Box<RewriteBatch<F>>,
 }
@@ -126,38 +126,9 @@ impl<F: Family> Rewrite<F> {
             resolve: None,
             resolve6: None,
             fragment: None,
-            turn: 0,
+            redirects: Redirects::default(),
             next_vectors: NextVectors::new(),
             batch: RewriteBatch::new(),
-        }
-    }
-
-    /// Has a redirect sent to the sender of one packet of a vector if there is a better first hop. Of a flow that goes
-    /// on, one packet is looked at sooner or later, so that the others need not be.
-    #[inline]
-    fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
-        let (Some(error), false) = (self.error, packets.is_empty()) else { return };
-        self.turn = if self.turn < packets.len() { self.turn } else { 0 };
-        let packet = &packets[self.turn];
-        self.turn += 1;
-        if turns_around(&self.domain, Tag(packet.tag())) {
-            self.tell_better_hop(io, packet, packets.len(), error);
-        }
-    }
-
-    #[cold]
-    fn tell_better_hop(&self, io: &Io<Self>, packet: &Packet, others: usize, error: u16) {
-        let (tag, mut output) = (Tag(packet.tag()), io.output(error.into()));
-        // The output may yet get all packets of the vector.
-        if output.room() <= others || !is_better_reached_directly(&self.domain, tag, packet.bytes()) {
-            return;
-        }
-        match Packet::from_bytes(packet.bytes()) {
-            Some(mut copy) => {
-                copy.set_tag(tag.with(IcmpError::of(Reason::Redirect).number()).0);
-                output.push(copy);
-            }
-            None => io.count(Self::UNMADE, 1),
         }
     }
 
@@ -168,7 +139,12 @@ impl<F: Family> Rewrite<F> {
         if input.is_empty() {
             return;
         }
-        self.redirect(io, input.packets());
+        if let Some(error) = self.error {
+            let packets = input.packets();
+            let adjacency = |place: usize| Tag(packets[place].tag()).number();
+            let unmade = self.redirects.look(io, &self.domain, packets, adjacency, error);
+            io.count(Self::UNMADE, unmade);
+        }
         let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
         let Rewrite { domain, outputs, next_vectors, batch, .. } = self;
         let vrf = domain.tables();
@@ -185,20 +161,23 @@ impl<F: Family> Rewrite<F> {
     /// Finds the outputs of the interfaces.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
-        let find =
-            |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name)).map(|at| at as u16);
-        let interfaces = self.domain.tables().interfaces().iter();
-        // There is no interface 0.
-        self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
-        [self.error, self.resolve, self.fragment, self.resolve6] = RESERVED.map(find);
+        self.outputs = outputs_of_interfaces(io, &self.domain);
+        [self.error, self.resolve, self.fragment, self.resolve6] =
+            ["error", "resolve", "fragment", "resolve6"].map(|name| find_output(io, name));
         self.next_vectors.resize(io.outputs());
     }
 }
 
-/// Whether a packet leaves by the interface that received it, as its tag says. Looks at no packet data.
-#[inline]
-fn turns_around(domain: &RoutingDomain, tag: Tag) -> bool {
-    tag.interface() != 0 && domain.tables().adjacencies().state(tag.number()).interface() == tag.interface()
+/// The number of the output of a name.
+pub(crate) fn find_output<A: App>(io: &Io<A>, name: &str) -> Option<u16> {
+    (0..io.outputs()).find(|&output| io.output_name(output) == Some(name)).map(|at| at as u16)
+}
+
+/// The outputs of the interfaces of a routing domain by their numbers, or [`UNUSUAL`].
+pub(crate) fn outputs_of_interfaces<A: App>(io: &Io<A>, domain: &RoutingDomain) -> Vec<u16> {
+    let interfaces = domain.tables().interfaces().iter();
+    // There is no interface 0.
+    std::iter::once(UNUSUAL).chain(interfaces.map(|it| find_output(io, &it.port).unwrap_or(UNUSUAL))).collect()
 }
 
 /// What is read from a batch before anything is written. Loops use the room again and again.
@@ -236,7 +215,7 @@ pub(crate) struct RewriteTargets<'a> {
 impl RewriteTargets<'_> {
     /// The output of an interface. That of one which does not exist is not in the list. Hot.
     #[inline(always)]
-    fn output(&self, interface: u16) -> u16 {
+    pub(crate) fn output(&self, interface: u16) -> u16 {
         self.outputs.get(usize::from(interface)).copied().unwrap_or(UNUSUAL)
     }
 }
@@ -372,7 +351,11 @@ fn number(state_words: &[SeqSnapshot], targets: RewriteTargets<'_>, numbers: &mu
 
 /// As [`number`], for several interfaces. Hot.
 #[inline(never)]
-fn number_by_interface(state_words: &[SeqSnapshot], targets: RewriteTargets<'_>, numbers: &mut [u16]) -> bool {
+pub(crate) fn number_by_interface(
+    state_words: &[SeqSnapshot],
+    targets: RewriteTargets<'_>,
+    numbers: &mut [u16],
+) -> bool {
     let mut have_outputs = true;
     for (state_word, number) in state_words.iter().zip(numbers) {
         *number = targets.output(AdjacencyState::of(*state_word).interface());
@@ -537,7 +520,7 @@ impl Exits {
 }
 
 /// Bytes of the IP packets that a GSO packet will be segmented into.
-fn segment_length(packet: &Packet) -> Option<usize> {
+pub(crate) fn segment_length(packet: &Packet) -> Option<usize> {
     let offload = packet.offload().filter(Offload::is_gso)?;
     let gso = GsoPacket::new(packet.bytes(), kind_of(offload)?, offload.segment_size).ok()?;
     Some(gso.longest_segment() - ETHERNET)

@@ -57,6 +57,12 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<String>,
 
+    /// Whether the check of headers, the look-up and the rewriting are apps of their own for all packets, in place of one
+    /// loop that does the three for usual packets, with `ip4-forward` and `ip6-forward`. That costs more, and shows what is
+    /// between them. They are in any case if an interface has `reverse_path`, `access_in` or `access_out`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub separate_stages: bool,
+
     /// The network namespace of the host's devices and routes: a name of `ip netns`, or a path such as
     /// `/proc/PID/ns/net`. By default that of the process.
     #[serde(skip_serializing_if = "Option::is_none")]

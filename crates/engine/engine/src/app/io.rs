@@ -257,6 +257,19 @@ impl<'a, A: App> Io<'a, A> {
         self.node.state().lossless
     }
 
+    /// Whether a trace or a tap runs: apps that do the work of several pass their packets on to these, so that each stage
+    /// is seen.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.node.state().sampler.watching.get()
+    }
+
+    /// Whether the clocks of this call are recorded: apps that do the work of several say then what each part of it takes.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.node.state().sampler.is_recording()
+    }
+
     /// Whether the run was stopped, and this is the last call in which packets leave the network: see
     /// [`App::LEAVES`].
     #[inline]

@@ -1,0 +1,448 @@
+//! The loop over a batch: what nearly all packets need of three apps.
+//!
+//! Headers are read once, into columns, of which each step takes what it needs: the check of headers, the destinations, and
+//! the words that change with a hop. So the packets are touched twice, to read and to write. Loops that compute go over
+//! columns, as many packets at a time as an instruction takes; loops that load from many places are apart, because
+//! compilers make gathers of them where they can, which take longer. A packet that is not usual in every respect keeps its
+//! bytes and its tag.
+
+use std::marker::PhantomData;
+
+use bellows_packet::{CAPACITY, Contents, Frames, FramesMut, Packet};
+use bellows_shared::{Breath, SeqSnapshot};
+use bellows_sys::clock;
+use bellows_sys::simd::{Loop, Simd};
+use bellows_vrf::adjacency::{AdjacencyState, AdjacencyTable, InCommon, special};
+use bellows_vrf::{Tag, Vrf};
+
+use crate::forwarding::{BATCH, Columns, ETHERNET, Family, Headers, LookAhead, UNUSUAL, USUAL, V4, V6};
+use crate::lookup::{Repeated, flow_hash, has_groups};
+use crate::rewrite::{Places, RewriteTargets, number_by_interface};
+use crate::{ip4_input, ip6_input};
+
+/// A family whose packets are forwarded in one loop.
+pub trait Forwarded: Family<TtlWords = u32> {
+    /// The name of the family's app.
+    const FORWARD: &'static str;
+
+    /// Reads headers into columns, and destinations if these are not in them. Hot.
+    fn read(
+        frames: &Frames<'_, Self::Headers>,
+        look_ahead: &mut LookAhead<'_>,
+        columns: &mut Columns,
+        destinations: &mut [Self::Address],
+    );
+
+    /// Writes destinations that are in columns. Hot.
+    fn destinations(columns: &Columns, destinations: &mut [Self::Address]);
+
+    /// Numbers packets by whether their headers are right, so that they may go a hop further, and writes what their
+    /// [words](Family::TtlWords) become then. Returns whether any may have bytes behind it. Hot.
+    fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool;
+}
+
+impl Forwarded for V4 {
+    const FORWARD: &'static str = "ip4-forward";
+
+    #[inline(always)]
+    fn read(frames: &Frames<'_, Self::Headers>, look_ahead: &mut LookAhead<'_>, columns: &mut Columns, _: &mut [u32]) {
+        ip4_input::read(frames, look_ahead, columns);
+    }
+
+    #[inline(always)]
+    fn destinations(columns: &Columns, destinations: &mut [u32]) {
+        destinations.iter_mut().zip(&columns.words).for_each(|(to, word)| *to = u32::from_be(word.to_le()));
+    }
+
+    #[inline(always)]
+    fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool {
+        let words = |[_, _, words, source]: [u32; 4]| Self::ttl_words_from(words, source);
+        let are_right = |row, destination, length| {
+            ip4_input::are_right::<true>(row, destination, length) & Self::ttl_ok(words(row))
+        };
+        set(decremented, columns, numbers.len(), |[_, _, words, _]| Self::decremented(words));
+        columns.number(numbers, are_right, ip4_input::behind)
+    }
+}
+
+impl Forwarded for V6 {
+    const FORWARD: &'static str = "ip6-forward";
+
+    #[inline(always)]
+    fn read(
+        frames: &Frames<'_, Self::Headers>,
+        look_ahead: &mut LookAhead<'_>,
+        columns: &mut Columns,
+        destinations: &mut [u128],
+    ) {
+        ip6_input::read(frames, look_ahead, columns);
+        frames.iter().zip(destinations).for_each(|(headers, to)| *to = Self::destination(headers));
+    }
+
+    #[inline(always)]
+    fn destinations(_: &Columns, _: &mut [u128]) {}
+
+    #[inline(always)]
+    fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool {
+        let words = |[_, second, source, _]: [u32; 4]| second >> 16 | source << 16;
+        let are_right = |row, _, length| ip6_input::are_right(row, length) & Self::ttl_ok(words(row));
+        set(decremented, columns, numbers.len(), |row| Self::decremented(words(row)));
+        columns.number(numbers, are_right, ip6_input::behind)
+    }
+}
+
+/// Writes what `of` makes of each row. Hot.
+#[inline(always)]
+fn set(words: &mut [u32; BATCH], columns: &Columns, count: usize, of: impl Fn([u32; 4]) -> u32) {
+    words[..count].iter_mut().zip(&columns.rows).for_each(|(word, &row)| *word = of(row));
+}
+
+/// What the steps leave for one another, for a whole vector where it is asked for later. The loops use it again and again.
+pub(super) struct FusedRoom<F: Family> {
+    columns: Box<Columns>,
+    batch: Box<BatchRoom>,
+    destinations: Vec<F::Address>,
+    adjacencies: Vec<u32>,
+    /// Of the packets that were not forwarded, those whose headers are right.
+    are_right: Vec<bool>,
+    repeated: Repeated<F>,
+}
+
+struct BatchRoom {
+    state_words: [SeqSnapshot; BATCH],
+    decremented: [u32; BATCH],
+    places: Places,
+}
+
+impl<F: Family> FusedRoom<F> {
+    pub(super) fn new() -> FusedRoom<F> {
+        let batch =
+            BatchRoom { state_words: [SeqSnapshot::default(); BATCH], decremented: [0; BATCH], places: Places::NONE };
+        FusedRoom {
+            columns: Columns::new(),
+            batch: Box::new(batch),
+            destinations: vec![F::Address::default(); CAPACITY],
+            adjacencies: vec![0; CAPACITY],
+            are_right: vec![false; CAPACITY],
+            repeated: Repeated::new(),
+        }
+    }
+
+    /// What was found for a packet that was not forwarded, by its place in the last vector, if its header is right.
+    pub(super) fn found(&self, place: usize) -> Option<u32> {
+        self.are_right[place].then_some(self.adjacencies[place])
+    }
+}
+
+/// What a vector is forwarded by: the routes, the adjacencies with their outputs, and how far to look ahead.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) vrf: &'a Vrf,
+    pub(super) targets: RewriteTargets<'a>,
+    pub(super) ahead: usize,
+}
+
+/// What is to be done for packets of a vector one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOver {
+    /// Some have the number [`UNUSUAL`].
+    pub(super) are_unusual: bool,
+    /// Some may have bytes behind them.
+    pub(super) are_longer: bool,
+}
+
+/// The clocks that the stages have taken; nothing is read if they are not asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StageClocks {
+    last: Option<u64>,
+    /// Those of the check of headers, the look-up, and the rewriting.
+    pub(super) stages: [u64; 3],
+}
+
+impl StageClocks {
+    /// Begins, if the clocks are asked for.
+    #[inline]
+    pub(super) fn begin(are_asked: bool) -> StageClocks {
+        StageClocks { last: are_asked.then(clock::ticks), stages: [0; 3] }
+    }
+
+    /// Ends a stage.
+    #[inline]
+    fn end(&mut self, stage: usize) {
+        if let Some(last) = &mut self.last {
+            let now = clock::ticks();
+            self.stages[stage] += now.wrapping_sub(*last);
+            *last = now;
+        }
+    }
+}
+
+/// Forwards packets to complete adjacencies without VLAN tags, and numbers them by their outputs; all others get the number
+/// [`UNUSUAL`]. `look` sees the packets of each batch before they
+/// change, with their adjacencies, and with numbers that say whether their headers are right. Hot.
+#[inline]
+pub(super) fn forward<F: Forwarded>(
+    room: &mut FusedRoom<F>,
+    packets: &mut Contents<'_>,
+    given: Given<'_>,
+    breath: &impl Breath,
+    numbers: &mut [u16],
+    clocks: &mut StageClocks,
+    mut look: impl FnMut(&[Packet], &[u32], &[u16]),
+) -> LeftOver {
+    let Given { vrf, targets, ahead } = given;
+    let FusedRoom { columns, batch, destinations, adjacencies, are_right, repeated } = room;
+    let table = targets.adjacencies.table();
+    let mut left_over = LeftOver::default();
+    let places = destinations.chunks_mut(BATCH).zip(adjacencies.chunks_mut(BATCH)).zip(are_right.chunks_mut(BATCH));
+    for ((mut packets, numbers), ((destinations, adjacencies), are_right)) in
+        packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)).zip(places)
+    {
+        let count = numbers.len();
+        let (destinations, adjacencies) = (&mut destinations[..count], &mut adjacencies[..count]);
+        let Some(mut frames) = Simd::chosen().run(Begin(&mut packets, &mut columns.lengths, PhantomData::<F>)) else {
+            are_right.fill(false);
+            numbers.fill(UNUSUAL);
+            left_over.are_unusual = true;
+            continue;
+        };
+        read::<F>(&frames.frames(), ahead, columns, destinations);
+        left_over.are_longer |=
+            Simd::chosen().run(Check::<F> { columns, destinations, numbers, decremented: &mut batch.decremented });
+        clocks.end(0);
+        repeated.look_up(vrf, breath, destinations, adjacencies);
+        if has_groups(adjacencies) {
+            vrf.choose_paths(breath, adjacencies, |place| flow_hash(&frames.packets()[place]));
+        }
+        clocks.end(1);
+        look(frames.packets(), adjacencies, numbers);
+        let state_words = &mut batch.state_words[..count];
+        let only = Simd::chosen().run(Only(adjacencies));
+        match only {
+            Some(adjacency) => state_words.fill(table.state_word(adjacency)),
+            None => read_state_words(adjacencies, table, state_words),
+        }
+        let in_common = Simd::chosen().run(Judge { lengths: &columns.lengths, state_words, numbers });
+        if in_common.are_usual && number(state_words, in_common.interface, targets, numbers) {
+            let all = match only {
+                Some(adjacency) if write_same::<F>(&mut frames, adjacency, table, batch) => true,
+                Some(_) => {
+                    numbers.fill(UNUSUAL);
+                    false
+                }
+                None => write_all::<F>(&mut frames, adjacencies, table, batch, numbers),
+            };
+            are_right.fill(true);
+            repeated.keep(destinations, adjacencies, 0);
+            left_over.are_unusual |= !all;
+            clocks.end(2);
+            continue;
+        }
+        if in_common.are_usual {
+            are_right.fill(true);
+        } else {
+            number_each(state_words, &columns.lengths, targets, numbers, are_right);
+        }
+        let is_local = |&&adjacency: &&u32| adjacency == special::LOCAL;
+        repeated.keep(destinations, adjacencies, adjacencies.iter().filter(is_local).count());
+        write_some::<F>(&mut frames, adjacencies, table, batch, numbers);
+        left_over.are_unusual = true;
+        clocks.end(2);
+    }
+    left_over
+}
+
+/// Looks at the handles of packets. There are no frames if a packet is shorter than its headers, or is one of the router
+/// itself, which loses no hop.
+struct Begin<'a, 'p, 'l, F>(&'a mut Contents<'p>, &'l mut [u32; BATCH], PhantomData<F>);
+
+impl<'a, F: Forwarded> Loop for Begin<'a, '_, '_, F> {
+    type Result = Option<FramesMut<'a, F::Headers>>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Result {
+        self.0.frames_with_lengths(self.1, Tag::received_on(1).0)
+    }
+}
+
+/// Reads headers. Hot.
+#[inline(never)]
+fn read<F: Forwarded>(
+    frames: &Frames<'_, F::Headers>,
+    ahead: usize,
+    columns: &mut Columns,
+    destinations: &mut [F::Address],
+) {
+    let mut look_ahead = LookAhead::begin(frames.packets(), ahead, Packet::prefetch);
+    F::read(frames, &mut look_ahead, columns, destinations);
+}
+
+/// Checks headers.
+struct Check<'a, F: Forwarded> {
+    columns: &'a Columns,
+    destinations: &'a mut [F::Address],
+    numbers: &'a mut [u16],
+    decremented: &'a mut [u32; BATCH],
+}
+
+impl<F: Forwarded> Loop for Check<'_, F> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        F::destinations(self.columns, self.destinations);
+        F::number(self.columns, self.numbers, self.decremented)
+    }
+}
+
+/// Reads the state words of adjacencies. Hot.
+#[inline(never)]
+fn read_state_words(adjacencies: &[u32], table: AdjacencyTable<'_>, state_words: &mut [SeqSnapshot]) {
+    for (&adjacency, state_word) in adjacencies.iter().zip(state_words) {
+        *state_word = table.state_word(adjacency);
+    }
+}
+
+/// Whether a packet with a right header is forwarded to an adjacency. Hot.
+#[inline(always)]
+fn is_usual(state_word: SeqSnapshot, length: u32) -> bool {
+    let state = AdjacencyState::of(state_word);
+    state.is_usual() & (length <= ETHERNET as u32 + u32::from(state.mtu()))
+}
+
+/// The adjacency of all packets, if they have the same.
+struct Only<'a>(&'a [u32]);
+
+impl Loop for Only<'_> {
+    type Result = Option<u32>;
+
+    #[inline(always)]
+    fn run(self) -> Option<u32> {
+        let &first = self.0.first()?;
+        let differences = self.0.iter().fold(0, |any, &adjacency| any | (adjacency ^ first));
+        (differences == 0).then_some(first)
+    }
+}
+
+/// Finds whether all packets of a batch are forwarded.
+struct Judge<'a> {
+    lengths: &'a [u32; BATCH],
+    state_words: &'a [SeqSnapshot],
+    numbers: &'a [u16],
+}
+
+impl Loop for Judge<'_> {
+    type Result = InCommon;
+
+    #[inline(always)]
+    fn run(self) -> InCommon {
+        let are_right = self.numbers.iter().fold(0, |any, &number| any | number) == USUAL;
+        let in_common = InCommon::of(self.state_words, self.lengths);
+        InCommon { are_usual: are_right & in_common.are_usual, ..in_common }
+    }
+}
+
+/// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
+#[inline]
+fn number(
+    state_words: &[SeqSnapshot],
+    interface: Option<u16>,
+    targets: RewriteTargets<'_>,
+    numbers: &mut [u16],
+) -> bool {
+    let Some(interface) = interface else { return number_by_interface(state_words, targets, numbers) };
+    let output = targets.output(interface);
+    numbers.fill(output);
+    output != UNUSUAL
+}
+
+/// Numbers the packets of a batch in which not all are usual. Hot.
+#[inline(never)]
+fn number_each(
+    state_words: &[SeqSnapshot],
+    lengths: &[u32; BATCH],
+    targets: RewriteTargets<'_>,
+    numbers: &mut [u16],
+    are_right: &mut [bool],
+) {
+    for (((&state_word, &length), number), is_right) in state_words.iter().zip(lengths).zip(numbers).zip(are_right) {
+        *is_right = *number == USUAL;
+        let output = targets.output(AdjacencyState::of(state_word).interface());
+        *number = if *is_right & is_usual(state_word, length) { output } else { UNUSUAL };
+    }
+}
+
+/// Writes the header of a packet, unless its adjacency has changed: then it is not usual any more. Hot.
+#[inline(always)]
+fn write<F: Forwarded>(
+    headers: &mut F::Headers,
+    adjacency: u32,
+    table: AdjacencyTable<'_>,
+    (state_word, decremented): (SeqSnapshot, u32),
+) -> bool {
+    let (header, is_same) = table.header_of(adjacency, state_word);
+    if is_same {
+        headers.set_ethernet(header);
+        F::set_ttl_words(headers, decremented);
+    }
+    is_same
+}
+
+/// Writes the headers of all packets to one adjacency. False, and none is written, if it has changed. Hot.
+#[inline(never)]
+fn write_same<F: Forwarded>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    adjacency: u32,
+    table: AdjacencyTable<'_>,
+    batch: &BatchRoom,
+) -> bool {
+    let (header, is_same) = table.header_of(adjacency, batch.state_words[0]);
+    if is_same {
+        for ((_, headers), &decremented) in frames.iter_mut().zip(&batch.decremented) {
+            headers.set_ethernet(header);
+            F::set_ttl_words(headers, decremented);
+        }
+    }
+    is_same
+}
+
+/// Writes the headers of all packets. Returns whether none has become unusual. Hot.
+#[inline(never)]
+fn write_all<F: Forwarded>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    adjacencies: &[u32],
+    table: AdjacencyTable<'_>,
+    batch: &BatchRoom,
+    numbers: &mut [u16],
+) -> bool {
+    let mut all = true;
+    let known = batch.state_words.iter().zip(&batch.decremented);
+    let packets = frames.iter_mut().zip(adjacencies).zip(known).enumerate();
+    for (place, (((_, headers), &adjacency), (&state_word, &decremented))) in packets {
+        if !write::<F>(headers, adjacency, table, (state_word, decremented)) {
+            numbers[place] = UNUSUAL;
+            all = false;
+        }
+    }
+    all
+}
+
+/// Writes the headers of the packets that are usual. They are found without a branch, because floods are mixed with them.
+/// Hot.
+#[inline(never)]
+fn write_some<F: Forwarded>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    adjacencies: &[u32],
+    table: AdjacencyTable<'_>,
+    batch: &mut BatchRoom,
+    numbers: &mut [u16],
+) {
+    let BatchRoom { state_words, decremented, places } = batch;
+    let [usual, _] = places.separate(numbers);
+    for place in places.usual(usual) {
+        let (_, headers) = frames.at_mut(place);
+        if !write::<F>(headers, adjacencies[place], table, (state_words[place], decremented[place])) {
+            numbers[place] = UNUSUAL;
+        }
+    }
+}
