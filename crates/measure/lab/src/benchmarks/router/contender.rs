@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bellows_engine::{AppSpec, Engine, Network, Settings};
 use bellows_packet::pool;
 use bellows_router::ethernet_input::EthernetInput;
+use bellows_router::forward::{Ip4Forward, Ip6Forward};
 use bellows_router::interface_output::InterfaceOutput;
 use bellows_router::ip4_input::{self, Checksum, Ip4Input};
 use bellows_router::ip6_input::{self, Ip6Input};
@@ -58,10 +59,12 @@ pub(super) fn lay_out(task: RouterTask) -> Result<Box<dyn Contender>, String> {
     let times = Arc::new(Times::default());
     let prefixes = if task.traffic.is_internet { prefixes(task.routes.as_deref())? } else { Prefixes::default() };
     let engine = engine(&task, &times, &prefixes);
+    let has_nodes_alone = task.is_cold || task.prefetch.is_some() || !task.verifies;
+    let fused = (!has_nodes_alone).then(|| Fused::new(task.traffic, &prefixes));
     let bare = BareRouter::new(task.traffic, &prefixes);
-    let mut routing = Routing { engine, times, bare, in_flight: task.traffic.in_flight };
+    let mut routing = Routing { engine, times, fused, bare, in_flight: task.traffic.in_flight };
     // Each packet goes through the router once.
-    routing.route();
+    route(&mut routing.engine, task.traffic.in_flight);
     routing.times.take();
     Ok(Box::new(routing))
 }
@@ -147,31 +150,83 @@ fn engine(task: &RouterTask, times: &Arc<Times>, prefixes: &Prefixes) -> Engine 
     Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
 }
 
+/// A router that forwards in one loop, whose packets go round: from the clock behind `ethernet-input` to that behind
+/// `interface-output`.
+struct Fused {
+    engine: Engine,
+    times: Arc<Times>,
+}
+
+impl Fused {
+    fn new(traffic: Traffic, prefixes: &Prefixes) -> Fused {
+        let times = Arc::new(Times::default());
+        let domain = Arc::new(RoutingDomain::new(traffic.vrf(prefixes)));
+        let mut network = Network::new()
+            .app("circulator", Circulator::new(traffic.packets(prefixes), traffic.family))
+            .app("ethernet-input", EthernetInput::new(Arc::clone(&domain)));
+        network = match traffic.family {
+            Family::Ip4 => network.app("forward", Ip4Forward::new(Arc::clone(&domain))),
+            Family::Ip6 => network.app("forward", Ip6Forward::new(Arc::clone(&domain))),
+        };
+        let output = InterfaceOutput::new(&domain, "out").unwrap_or_else(|| fail(&"no port"));
+        network = network.app("output", output);
+        for place in 0..3 {
+            network = network.app(&format!("stamp{place}"), Stamp { times: Arc::clone(&times), place });
+        }
+        let family = if traffic.family == Family::Ip4 { "ip4" } else { "ip6" };
+        network = linked(
+            network,
+            [
+                "circulator.output -> ethernet-input.in".to_owned(),
+                format!("ethernet-input.{family} -> stamp0.input"),
+                "stamp0.output -> stamp1.input".to_owned(),
+                "stamp1.output -> forward.input".to_owned(),
+                "forward.out -> output.forward".to_owned(),
+                "output.output -> stamp2.input".to_owned(),
+                "stamp2.output -> circulator.input".to_owned(),
+            ],
+        );
+        let settings = Settings { burst: VECTOR, sampling: false, ..Settings::default() };
+        Fused { engine: Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error)), times }
+    }
+
+    /// Clocks a packet.
+    fn measure(&mut self, in_flight: usize) -> Sliced {
+        route(&mut self.engine, in_flight);
+        self.times.take();
+        let mut routed = 0;
+        let mut slices = sliced(SLICES, || routed += route(&mut self.engine, in_flight));
+        let [_, stamp, forward, ..] = self.times.take();
+        slices.clocks = (forward as f64 - stamp as f64) / routed as f64;
+        slices
+    }
+}
+
+/// Has as many packets go through a router as are in flight, or as a slice has.
+fn route(engine: &mut Engine, in_flight: usize) -> usize {
+    let vectors = in_flight.max(SLICE) / VECTOR;
+    engine.breathe_times(vectors as u64);
+    vectors * VECTOR
+}
+
 /// The worker's side.
 struct Routing {
     engine: Engine,
     times: Arc<Times>,
+    fused: Option<Fused>,
     bare: BareRouter,
     in_flight: usize,
-}
-
-impl Routing {
-    /// Has as many packets go through the router as are in flight, or as a slice has.
-    fn route(&mut self) -> usize {
-        let vectors = self.in_flight.max(SLICE) / VECTOR;
-        self.engine.breathe_times(vectors as u64);
-        vectors * VECTOR
-    }
 }
 
 impl Contender for Routing {
     fn turn(&mut self) -> Turn {
         // Untimed, to reload the data that other processes evicted from the caches.
-        self.route();
+        let Routing { engine, in_flight, .. } = self;
+        route(engine, *in_flight);
         self.times.take();
         let mut sums = [0.0; NODES.len()];
         let mut routed = 0;
-        let engine = sliced(SLICES, || routed += self.route());
+        let engine = sliced(SLICES, || routed += route(engine, *in_flight));
         let [_, stamp, nodes @ ..] = self.times.take();
         for (sum, clocks) in sums.iter_mut().zip(nodes) {
             *sum = (clocks as f64 - stamp as f64) / routed as f64;
@@ -183,14 +238,22 @@ impl Contender for Routing {
         let naive = self.naive();
         let mut figures = sums.to_vec();
         figures.extend([sums[1..].iter().sum(), floor.clocks / packets, naive.clocks]);
-        Turn::of(figures, &[engine, floor, naive])
+        let mut slices = vec![engine, floor, naive];
+        if let Some(fused) = &mut self.fused {
+            let forward = fused.measure(self.in_flight);
+            figures.push(forward.clocks);
+            slices.push(forward);
+        }
+        Turn::of(figures, &slices)
     }
 }
 
-/// The figures of a turn behind those of the nodes: all nodes but the first, the floor, the naive loop.
+/// The figures of a turn behind those of the nodes: all nodes but the first, the floor, the naive loop, and what forwards
+/// in one loop with the output.
 pub(super) const SUM: usize = NODES.len();
 pub(super) const FLOOR: usize = SUM + 1;
 pub(super) const NAIVE: usize = SUM + 2;
+pub(super) const FORWARD: usize = SUM + 3;
 
 /// Passes over all packets that the naive loop makes before hops run out.
 const MAX_PASSES: usize = 32;

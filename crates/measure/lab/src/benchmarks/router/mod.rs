@@ -19,14 +19,14 @@ use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, chosen};
 use crate::turns::{self, Match};
 use crate::workers;
-use contender::{FLOOR, NAIVE, NODES, RouterTask, SUM, lay_out};
+use contender::{FLOOR, FORWARD, NAIVE, NODES, RouterTask, SUM, lay_out};
 use traffic::{Family, Traffic};
 
 /// Measure what the nodes of a router cost a packet
 ///
 /// Clocks a packet for frames of 60 bytes in vectors of 128 with random destinations, with 256 and with 32,768 packets in
 /// flight. `sum` is that of ip4-input, ip4-lookup, ip4-rewrite and interface-output, or of their IPv6 twins;
-/// ethernet-input has a row of its own. `floor` is a prefetched read of each header line and one table load for each key,
+/// ethernet-input has a row of its own. `forward` is that of ip4-forward or ip6-forward and interface-output. `floor` is a prefetched read of each header line and one table load for each key,
 /// `naive` a router in one loop without look-ahead, both in the same turns. Cases: ip4 and ip6, with 1, 131,072 and
 /// 393,216 routes; internet4 and internet6, with as many prefixes of each length as the Internet's tables have, or those
 /// of a file, and destinations drawn by prefix; checksum, ip4-input that trusts the checksums of headers over ip4-input
@@ -148,11 +148,16 @@ fn routed(case: RouterCase, traffic: Traffic, with_floor: bool, matches: &[Match
         Measurement::of(case.name(), "clocks/packet", &each(figure), labels(traffic, node))
     };
     let nodes = NODES.into_iter().enumerate();
-    let mut found: Vec<Measurement> = nodes.chain([(SUM, "sum")]).filter_map(clocks).collect();
+    let mut found: Vec<Measurement> = nodes.chain([(SUM, "sum"), (FORWARD, "forward")]).filter_map(clocks).collect();
     if with_floor {
         found.extend([(FLOOR, "floor"), (NAIVE, "naive")].into_iter().filter_map(clocks));
-        for (of, name) in [(FLOOR, "sum to floor"), (NAIVE, "sum to naive")] {
-            let ratios = turns::ratios(matches, (0, SUM), (0, of));
+        for (figure, of, name) in [
+            (SUM, FLOOR, "sum to floor"),
+            (SUM, NAIVE, "sum to naive"),
+            (FORWARD, NAIVE, "forward to naive"),
+            (FORWARD, SUM, "forward to sum"),
+        ] {
+            let ratios = turns::ratios(matches, (0, figure), (0, of));
             found.extend(Measurement::of(case.name(), "ratio", &ratios, labels(traffic, name)));
         }
     }
@@ -179,7 +184,7 @@ const CASES: Cases = Cases {
         CaseRow::of(
             &["ip4", "ip6", "internet4", "internet6"],
             "ratio",
-            "with `--floor`: the sum relative to the floor or the naive loop",
+            "with `--floor`: the sum or `forward` relative to the floor, the naive loop or the sum",
         ),
         CaseRow::of(
             &["checksum"],
@@ -205,10 +210,14 @@ const CASES: Cases = Cases {
             "naive",
             "sum to floor",
             "sum to naive",
+            "forward",
+            "forward to naive",
+            "forward to sum",
         ]),
-        "`ethernet-input`, `input`, `lookup`, `rewrite`, `output`, or the `sum` of all but the first one; with `--floor` also \
+        "`ethernet-input`, `input`, `lookup`, `rewrite`, `output`, or the `sum` of all but the first one; `forward`, one \
+         loop in place of these and the output; with `--floor` also \
          `floor` (a prefetched read of each header line and one table load for each key), `naive` (a router in one loop), and \
-         the ratios `sum to floor` and `sum to naive`",
+         the ratios `sum to floor`, `sum to naive`, `forward to naive` and `forward to sum`",
     )],
 };
 
