@@ -121,6 +121,33 @@ pub struct CostRow {
     pub share: Option<f64>,
     /// The samples.
     pub sampled: Sampled,
+    /// What the stages cost of which an app's pushes consist, if it does the work of several apps.
+    pub stages: Vec<StageCost>,
+}
+
+/// A stage of an app's calls.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[schemars(title = "Cost of a stage")]
+pub struct StageCost {
+    /// The stage.
+    pub stage: String,
+    /// Clocks for each packet of the calls that were recorded.
+    pub clocks_per_packet: f64,
+}
+
+/// The counter of packets whose stages were timed, and what the names of the stages' counters end in.
+const RECORDED: &str = "recorded";
+const STAGE_CLOCKS: &str = "_clocks";
+
+/// The stages of an app that counts their clocks.
+fn stages(before: &AppCounts, after: &AppCounts) -> Vec<StageCost> {
+    let growth = |name: &str, after: u64| grown(&before.counters, name, after);
+    let packets = after.counters.get(RECORDED).map_or(0, |&packets| growth(RECORDED, packets));
+    let stages = after.counters.iter().filter_map(|(name, &clocks)| {
+        let clocks_per_packet = ratio(growth(name, clocks), packets)?;
+        Some(StageCost { stage: name.strip_suffix(STAGE_CLOCKS)?.to_owned(), clocks_per_packet })
+    });
+    stages.collect()
 }
 
 impl CostRow {
@@ -243,6 +270,7 @@ fn rows(before: &AppCounts, after: &AppCounts) -> Vec<CostRow> {
         sleeps: if calls[entry] > 0 { std::mem::take(&mut sleeps) } else { 0 },
         share: None,
         sampled,
+        stages: if entry == PUSH { stages(before, after) } else { Vec::new() },
     };
     sampled.into_iter().enumerate().map(row).collect()
 }

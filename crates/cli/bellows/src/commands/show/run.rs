@@ -284,6 +284,9 @@ fn sum_table(sums: &[CompoundCost]) -> Table {
     table
 }
 
+/// The column of clocks for a packet.
+const CLOCKS: usize = 6;
+
 fn table(rows: &[&CostRow]) -> Table {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
@@ -337,7 +340,14 @@ fn table(rows: &[&CostRow]) -> Table {
         if with_workers {
             cells.push(row.worker.clone());
         }
+        let columns = cells.len();
         table.row(cells);
+        for stage in &row.stages {
+            let mut cells = vec![String::new(); columns];
+            cells[0] = format!("  {}", stage.stage);
+            cells[CLOCKS] = figure(stage.clocks_per_packet);
+            table.row(cells);
+        }
     }
     table
 }
@@ -375,6 +385,20 @@ mod tests {
             app("rare", [7, 0], &[("push", 7)], &idle),
             app("sink", [1_280_000, 0], &[("push", 10_000)], &SINK),
         ]
+    }
+
+    #[test]
+    fn an_app_that_does_the_work_of_several_shows_its_stages() {
+        let mut forward = app("forward", [1_280_000, 1_280_000], &[("push", 10_000)], &SINK);
+        let counters = [("recorded", 1_000), ("input_clocks", 5_000), ("rewrite_clocks", 6_500), ("unmade", 7)];
+        forward.counters = counters.map(|(name, count)| (name.to_owned(), count)).into();
+        let before = AppCounts { counters: forward.counters.clone(), ..AppCounts::default() };
+        let text = view(vec![AppCounts::default()], vec![forward.clone()]).render(&options(None, false), false);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(rows.contains(&vec!["input", "5.00"]) && rows.contains(&vec!["rewrite", "6.50"]), "{text}");
+        // Nothing was recorded meanwhile.
+        let text = view(vec![AppCounts { name: forward.name.clone(), ..before }], vec![forward]);
+        assert!(!text.render(&options(None, false), false).contains("input"));
     }
 
     fn order(view: &EngineView, sort: Option<Sort>) -> Vec<&str> {
