@@ -1,7 +1,7 @@
-//! A key, ready for use, in one of two implementations.
+//! A key, ready for use: the ciphers of `ring`.
 
-use aes_gcm::aead::inout::InOutBuf;
-use aes_gcm::aead::{AeadInOut, KeyInit};
+use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use zeroize::Zeroize;
 
 use crate::algorithm::{Algorithm, SALT};
 use crate::keys::Keys;
@@ -9,63 +9,11 @@ use crate::layout::{ICV, IV};
 
 const NONCE: usize = SALT + IV;
 
-/// Who computes the ciphers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Implementation {
-    /// `graviola`: the faster one, for processors with AES, PCLMULQDQ, AVX2, BMI1 and ADX (x86-64), or with NEON, AES
-    /// and PMULL (aarch64). It uses VAES with AVX-512 if the processor has both.
-    Graviola,
-    /// `aes-gcm` and `chacha20poly1305`, for all processors.
-    RustCrypto,
-}
-
-impl Implementation {
-    /// Those that this processor can run, the best first.
-    pub fn available() -> &'static [Implementation] {
-        match graviola::util::is_cpu_supported() {
-            true => &[Implementation::Graviola, Implementation::RustCrypto],
-            false => &[Implementation::RustCrypto],
-        }
-    }
-
-    /// The instructions that it uses on this processor for AES-GCM.
-    pub fn instructions(self) -> &'static str {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Implementation::Graviola if has_avx512() => "VAES and AVX-512",
-            #[cfg(target_arch = "x86_64")]
-            Implementation::Graviola => "AES-NI, PCLMULQDQ and AVX2",
-            #[cfg(not(target_arch = "x86_64"))]
-            Implementation::Graviola => "NEON, AES and PMULL",
-            Implementation::RustCrypto => "those of `aes-gcm`",
-        }
-    }
-}
-
-/// Whether the processor has the wide instructions that `graviola` asks for.
-#[cfg(target_arch = "x86_64")]
-fn has_avx512() -> bool {
-    is_x86_feature_detected!("vaes")
-        && is_x86_feature_detected!("vpclmulqdq")
-        && is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-}
-
-/// A key, expanded. It is on the heap and zeroed when dropped.
+/// A key, expanded. It is on the heap, and its memory is zeroed when it is dropped.
 pub struct Cipher {
     salt: [u8; SALT],
-    key: CipherKey,
-}
-
-/// Each variant has a box of its own. One box for all would have room for the largest, and the rest of it would be a copy
-/// of the stack, where there may be the remains of another key.
-enum CipherKey {
-    AesGraviola(Box<graviola::aead::AesGcm>),
-    ChaChaGraviola(Box<graviola::aead::ChaCha20Poly1305>),
-    Aes128(Box<aes_gcm::Aes128Gcm>),
-    Aes256(Box<aes_gcm::Aes256Gcm>),
-    ChaCha(Box<chacha20poly1305::ChaCha20Poly1305>),
+    /// One key. `ring` does not zero it, but a vector lends the memory of a value that it has dropped.
+    key: Vec<LessSafeKey>,
 }
 
 /// The ICV is wrong. The bytes that were to be opened are no longer the ciphertext, and no plaintext either.
@@ -73,102 +21,79 @@ enum CipherKey {
 pub struct BadIcv;
 
 impl Cipher {
-    /// A cipher by the best implementation that this processor can run.
+    /// Expands a key.
     pub fn new(keys: &Keys) -> Cipher {
-        Cipher::by(Implementation::available()[0], keys)
+        let algorithm = match keys.algorithm() {
+            Algorithm::Aes128Gcm => &aead::AES_128_GCM,
+            Algorithm::Aes256Gcm => &aead::AES_256_GCM,
+            Algorithm::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+        };
+        let key = UnboundKey::new(algorithm, keys.key()).expect("keys have the length of their algorithm");
+        Cipher { salt: keys.salt(), key: vec![LessSafeKey::new(key)] }
     }
 
-    /// A cipher by this implementation.
-    ///
-    /// # Panics
-    ///
-    /// If the processor cannot run it: use one of [`Implementation::available`].
-    pub fn by(implementation: Implementation, keys: &Keys) -> Cipher {
-        const LENGTH: &str = "keys have the length of their algorithm";
-        let bytes = keys.key();
-        let key = match (implementation, keys.algorithm()) {
-            (Implementation::Graviola, Algorithm::Aes128Gcm | Algorithm::Aes256Gcm) => {
-                CipherKey::AesGraviola(Box::new(graviola::aead::AesGcm::new(bytes)))
-            }
-            (Implementation::Graviola, Algorithm::ChaCha20Poly1305) => CipherKey::ChaChaGraviola(Box::new(
-                graviola::aead::ChaCha20Poly1305::new(bytes.try_into().expect(LENGTH)),
-            )),
-            (Implementation::RustCrypto, Algorithm::Aes128Gcm) => {
-                CipherKey::Aes128(Box::new(aes_gcm::Aes128Gcm::new_from_slice(bytes).expect(LENGTH)))
-            }
-            (Implementation::RustCrypto, Algorithm::Aes256Gcm) => {
-                CipherKey::Aes256(Box::new(aes_gcm::Aes256Gcm::new_from_slice(bytes).expect(LENGTH)))
-            }
-            (Implementation::RustCrypto, Algorithm::ChaCha20Poly1305) => {
-                CipherKey::ChaCha(Box::new(chacha20poly1305::ChaCha20Poly1305::new_from_slice(bytes).expect(LENGTH)))
-            }
-        };
-        Cipher { salt: keys.salt(), key }
+    /// The instructions that AES-GCM uses on this processor.
+    pub fn instructions() -> &'static str {
+        instructions()
     }
 
     /// Encrypts `data` in place. The caller never uses an IV twice. Hot.
     #[inline]
     pub fn seal(&self, iv: &[u8; IV], aad: &[u8], data: &mut [u8], icv: &mut [u8; ICV]) {
-        let nonce = self.nonce(iv);
-        match &self.key {
-            CipherKey::AesGraviola(key) => key.encrypt(&nonce, aad, data, icv),
-            CipherKey::ChaChaGraviola(key) => key.encrypt(&nonce, aad, data, icv),
-            CipherKey::Aes128(key) => seal_portably(&**key, &nonce, aad, data, icv),
-            CipherKey::Aes256(key) => seal_portably(&**key, &nonce, aad, data, icv),
-            CipherKey::ChaCha(key) => seal_portably(&**key, &nonce, aad, data, icv),
-        }
+        let tag = self.key().seal_in_place_separate_tag(self.nonce(iv), Aad::from(aad), data);
+        let tag = tag.expect("a packet is shorter than the limit of the cipher, 2^36 bytes");
+        icv.copy_from_slice(tag.as_ref());
     }
 
     /// Decrypts `data` in place, if its ICV is right. Hot.
     #[inline]
     pub fn open(&self, iv: &[u8; IV], aad: &[u8], data: &mut [u8], icv: &[u8; ICV]) -> Result<(), BadIcv> {
-        let nonce = self.nonce(iv);
-        match &self.key {
-            CipherKey::AesGraviola(key) => key.decrypt(&nonce, aad, data, icv).map_err(|_| BadIcv),
-            CipherKey::ChaChaGraviola(key) => key.decrypt(&nonce, aad, data, icv).map_err(|_| BadIcv),
-            CipherKey::Aes128(key) => open_portably(&**key, &nonce, aad, data, icv),
-            CipherKey::Aes256(key) => open_portably(&**key, &nonce, aad, data, icv),
-            CipherKey::ChaCha(key) => open_portably(&**key, &nonce, aad, data, icv),
-        }
+        let opened = self.key().open_in_place_separate_tag(self.nonce(iv), Aad::from(aad), (*icv).into(), data, 0..);
+        opened.map(|_| ()).map_err(|_| BadIcv)
     }
 
     #[inline]
-    fn nonce(&self, iv: &[u8; IV]) -> [u8; NONCE] {
+    fn key(&self) -> &LessSafeKey {
+        self.key.first().expect("the key is there until it is dropped")
+    }
+
+    #[inline]
+    fn nonce(&self, iv: &[u8; IV]) -> Nonce {
         let mut nonce = [0; NONCE];
         nonce[..SALT].copy_from_slice(&self.salt);
         nonce[SALT..].copy_from_slice(iv);
-        nonce
+        Nonce::assume_unique_for_key(nonce)
     }
 }
 
 impl Drop for Cipher {
     fn drop(&mut self) {
-        zeroize::Zeroize::zeroize(&mut self.salt);
+        self.salt.zeroize();
+        self.key.clear();
+        // All bytes, also those that the key's algorithm does not use: they may have come from the stack.
+        self.key.spare_capacity_mut().zeroize();
     }
 }
 
-type Nonce<K> = aes_gcm::aead::Nonce<K>;
-type Tag<K> = aes_gcm::aead::Tag<K>;
-
-fn seal_portably<K: AeadInOut>(key: &K, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8], icv: &mut [u8; ICV])
-where
-    for<'a> &'a Nonce<K>: From<&'a [u8; NONCE]>,
-    Tag<K>: Into<[u8; ICV]>,
-{
-    let tag = key.encrypt_inout_detached(nonce.into(), aad, InOutBuf::from(data));
-    *icv = tag.expect("a packet is shorter than the limit of the cipher, 2^36 bytes").into();
+/// What `ring` chooses, for AES-GCM.
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> &'static str {
+    let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
+    let has_wide = is_x86_feature_detected!("vaes") && is_x86_feature_detected!("vpclmulqdq");
+    match has_aes {
+        true if has_wide && is_x86_feature_detected!("avx2") => "VAES, VPCLMULQDQ and AVX2",
+        true if is_x86_feature_detected!("avx") && is_x86_feature_detected!("movbe") => "AES-NI, PCLMULQDQ and AVX",
+        true => "AES-NI and PCLMULQDQ",
+        false => "none for AES",
+    }
 }
 
-fn open_portably<K: AeadInOut>(
-    key: &K,
-    nonce: &[u8; NONCE],
-    aad: &[u8],
-    data: &mut [u8],
-    icv: &[u8; ICV],
-) -> Result<(), BadIcv>
-where
-    for<'a> &'a Nonce<K>: From<&'a [u8; NONCE]>,
-    for<'a> &'a Tag<K>: From<&'a [u8; ICV]>,
-{
-    key.decrypt_inout_detached(nonce.into(), aad, InOutBuf::from(data), icv.into()).map_err(|_| BadIcv)
+/// What `ring` chooses, for AES-GCM.
+#[cfg(target_arch = "aarch64")]
+fn instructions() -> &'static str {
+    use std::arch::is_aarch64_feature_detected;
+    match is_aarch64_feature_detected!("aes") && is_aarch64_feature_detected!("pmull") {
+        true => "AES and PMULL",
+        false => "none for AES",
+    }
 }

@@ -83,7 +83,7 @@ impl Opened {
 }
 
 impl Inbound {
-    /// A security association with new keys, by the best implementation of their cipher.
+    /// A security association with new keys.
     pub fn new(spi: Spi, keys: &Keys, settings: InboundSettings) -> Result<Inbound, SettingsError> {
         Inbound::with_cipher(spi, Cipher::new(keys), settings, KeyProgress::new())
     }

@@ -23,7 +23,7 @@ mod window;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use associations::{AssociationError, Associations, PairId};
-pub use cipher::{Cipher, Implementation};
+pub use cipher::Cipher;
 pub use inbound::{Inbound, InboundSettings, OpenError, Opened, SettingsError};
 pub use keys::{Fingerprint, KeyError, Keys, SecretPart as KeyPart};
 pub use layout::{HEADER, ICV, MAX_TRAILER, NEXT_HEADER_DUMMY, sealed_length, trailer_length};

@@ -47,7 +47,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// A security association with new keys, by the best implementation of their cipher.
+    /// A security association with new keys.
     pub fn new(spi: Spi, keys: &Keys, settings: OutboundSettings) -> Outbound {
         Outbound::with_cipher(spi, Cipher::new(keys), settings, KeyProgress::new())
     }

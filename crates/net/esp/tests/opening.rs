@@ -5,8 +5,8 @@ mod support;
 use std::collections::BTreeSet;
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, ICV, Implementation, Inbound, InboundSettings, KeyProgress, NEXT_HEADER_DUMMY,
-    OpenError, OutboundSettings, SettingsError, Spi,
+    Algorithm, Cipher, HEADER, ICV, Inbound, InboundSettings, KeyProgress, NEXT_HEADER_DUMMY, OpenError,
+    OutboundSettings, SettingsError, Spi,
 };
 use proptest::prelude::*;
 use support::{SPI, ends, inbound, inbound_after, keys, outbound, outbound_after, seal, spi};
@@ -26,28 +26,24 @@ fn forge(algorithm: Algorithm, sequence: u64, inner: &[u8]) -> Vec<u8> {
 #[test]
 fn a_changed_bit_anywhere_is_refused_and_moves_nothing() {
     for algorithm in Algorithm::ALL {
-        for implementation in Implementation::available() {
-            let (mut sender, mut receiver) = ends(algorithm, *implementation);
-            let esp = seal(&mut sender, &[7; 61], 4);
-            for bit in 0..esp.len() * 8 {
-                let mut changed = esp.clone();
-                changed[bit / 8] ^= 1 << (bit % 8);
-                // A lower half of 1 with the highest bit looks like a number that was not sent for long.
-                let expected = match bit / 8 {
-                    0..4 => OpenError::UnknownSpi,
-                    4..8 if changed[4..8] == [0; 4] => OpenError::Replayed,
-                    4..8 if u32::from_be_bytes(changed[4..8].try_into().unwrap()) > u32::MAX - 1_023 => {
-                        OpenError::TooOld
-                    }
-                    _ => OpenError::BadIcv,
-                };
-                assert_eq!(receiver.open(&mut changed), Err(expected), "bit {bit}");
-                assert_eq!(receiver.last_sequence(), 0);
-            }
-            assert_eq!(receiver.used().packets, 0);
-            receiver.open(&mut esp.clone()).unwrap();
-            assert_eq!(receiver.open(&mut esp.clone()), Err(OpenError::Replayed));
+        let (mut sender, mut receiver) = ends(algorithm);
+        let esp = seal(&mut sender, &[7; 61], 4);
+        for bit in 0..esp.len() * 8 {
+            let mut changed = esp.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            // A lower half of 1 with the highest bit looks like a number that was not sent for long.
+            let expected = match bit / 8 {
+                0..4 => OpenError::UnknownSpi,
+                4..8 if changed[4..8] == [0; 4] => OpenError::Replayed,
+                4..8 if u32::from_be_bytes(changed[4..8].try_into().unwrap()) > u32::MAX - 1_023 => OpenError::TooOld,
+                _ => OpenError::BadIcv,
+            };
+            assert_eq!(receiver.open(&mut changed), Err(expected), "bit {bit}");
+            assert_eq!(receiver.last_sequence(), 0);
         }
+        assert_eq!(receiver.used().packets, 0);
+        receiver.open(&mut esp.clone()).unwrap();
+        assert_eq!(receiver.open(&mut esp.clone()), Err(OpenError::Replayed));
     }
 }
 

@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use bellows_esp::{
-    Algorithm, Cipher, HEADER, Implementation, Inbound, InboundSettings, KeyProgress, Keys, MAX_TRAILER, Outbound,
-    OutboundSettings, Spi,
+    Algorithm, Cipher, HEADER, Inbound, InboundSettings, KeyProgress, Keys, MAX_TRAILER, Outbound, OutboundSettings,
+    Spi,
 };
 
 pub const SPI: u32 = 0x1234_5678;
@@ -21,9 +21,13 @@ pub fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }
 
+/// A key followed by its salt.
+pub fn material(algorithm: Algorithm) -> Vec<u8> {
+    (0..algorithm.material_length() as u8).map(|byte| byte.wrapping_mul(37) ^ 0x5a).collect()
+}
+
 pub fn keys(algorithm: Algorithm) -> Keys {
-    let material: Vec<u8> = (0..algorithm.material_length() as u8).map(|byte| byte.wrapping_mul(37) ^ 0x5a).collect();
-    Keys::from_bytes(algorithm, &material).unwrap()
+    Keys::from_bytes(algorithm, &material(algorithm)).unwrap()
 }
 
 pub fn outbound(algorithm: Algorithm, settings: OutboundSettings) -> Outbound {
@@ -44,11 +48,9 @@ pub fn inbound_after(algorithm: Algorithm, settings: InboundSettings, last: u64)
     Inbound::with_cipher(spi(), Cipher::new(&keys(algorithm)), settings, KeyProgress::after(last)).unwrap()
 }
 
-/// Both ends by one implementation.
-pub fn ends(algorithm: Algorithm, implementation: Implementation) -> (Outbound, Inbound) {
-    let cipher = || Cipher::by(implementation, &keys(algorithm));
-    let outbound = Outbound::with_cipher(spi(), cipher(), OutboundSettings::default(), KeyProgress::new());
-    (outbound, Inbound::with_cipher(spi(), cipher(), InboundSettings::default(), KeyProgress::new()).unwrap())
+/// Both ends.
+pub fn ends(algorithm: Algorithm) -> (Outbound, Inbound) {
+    (outbound(algorithm, OutboundSettings::default()), inbound(algorithm, InboundSettings::default()))
 }
 
 /// The ESP packet around a payload.
