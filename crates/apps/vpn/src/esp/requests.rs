@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bellows_engine::{Conversation, RequestError, Status};
-use bellows_esp::{Algorithm, Fingerprint, Implementation, Spi};
+use bellows_esp::{Algorithm, Cipher, Fingerprint, Spi};
 use bellows_events::{AppDegraded, AppRecovered};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -265,8 +265,7 @@ impl EspShared {
 
 impl Status for EspShared {
     fn status(&self) -> Value {
-        let instructions = Implementation::available()[0].instructions();
-        json!(EspStatus { pairs: &lock(&self.published), instructions })
+        json!(EspStatus { pairs: &lock(&self.published), instructions: Cipher::instructions() })
     }
 
     fn converse(self: Arc<Self>) -> Option<Box<dyn Conversation>> {

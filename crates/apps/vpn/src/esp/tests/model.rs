@@ -1,6 +1,6 @@
-//! Packets as a model seals them, with the portable ciphers.
+//! Packets as a model puts them together. Its ciphers are those of the app, which the crate `esp` compares with others.
 
-use bellows_esp::{Algorithm, Cipher, Implementation, Keys};
+use bellows_esp::{Algorithm, Cipher, Keys};
 use bellows_packet::{Offload, Packet};
 use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::ipv6::Ipv6Header;
@@ -18,7 +18,7 @@ fn esp(config: &Value, number: u32, iv: [u8; 8], next_header: u8, payload: &[u8]
     let outbound = &config["associations"]["a"]["outbound"];
     let algorithm: Algorithm = outbound["algorithm"].as_str().unwrap().parse().unwrap();
     let keys = Keys::parse(algorithm, outbound["key"].as_str().unwrap()).unwrap();
-    let cipher = Cipher::by(Implementation::RustCrypto, &keys);
+    let cipher = Cipher::new(&keys);
     let spi = (outbound["spi"].as_u64().unwrap() as u32).to_be_bytes();
     let padding = (4 - (payload.len() + 2) % 4) % 4;
     let mut data = payload.to_vec();

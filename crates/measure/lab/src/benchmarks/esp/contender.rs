@@ -1,9 +1,9 @@
-//! The processes that measure: two ends of a tunnel, and the cipher alone.
+//! The processes that measure: two ends of a tunnel, and the cipher alone by each library.
 
 use std::sync::Arc;
 
 use bellows_engine::{Engine, Network, Settings};
-use bellows_esp::{Algorithm, Cipher, ICV, Keys, trailer_length};
+use bellows_esp::{Algorithm, trailer_length};
 use bellows_packet::{Packet, pool};
 use bellows_sys::clock;
 use bellows_vpn::esp::{self, Esp};
@@ -11,15 +11,16 @@ use bellows_wire::{IpProtocol, Ipv4Header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::bare::{self, BareCipher};
 use crate::benchmarks::router::circulation::{Circulator, Restore, Stamp, Times, VECTOR};
 use crate::networks::{configured, linked};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::workers::{Contender, fail, settle};
 
-/// The figures of a turn.
-pub(super) const FIGURES: [&str; 4] = ["seal", "open", "bare seal", "bare open"];
+/// The figures of a turn: two of the app, then two of each library's cipher. To seal comes first, to open second.
+pub(super) const DIRECTIONS: [&str; 2] = ["seal", "open"];
 
-/// Packets that go round, and those of the bare cipher.
+/// Packets that go round, and those of the bare ciphers.
 const IN_FLIGHT: usize = 2 * VECTOR;
 
 /// Packets in a slice, and slices in a turn.
@@ -27,7 +28,7 @@ const SLICE: usize = 4_096;
 const SLICES: usize = 4;
 
 /// Bytes of an Ethernet header.
-const ETHERNET: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ pub(super) fn lay_out(task: EspTask) -> Result<Box<dyn Contender>, String> {
     let algorithm: Algorithm = task.algorithm.parse().map_err(|error| format!("{error}"))?;
     let times = Arc::new(Times::default());
     let engine = engine(algorithm, task.length, &times);
-    let mut measured = Measured { engine, times, bare: BareCipher::new(algorithm, task.length) };
+    let mut measured = Measured { engine, times, bare: BareCiphers::new(algorithm, task.length) };
     measured.circulate();
     measured.times.take();
     Ok(Box::new(measured))
@@ -116,41 +117,54 @@ fn engine(algorithm: Algorithm, length: usize, times: &Arc<Times>) -> Engine {
     Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
 }
 
-/// The cipher alone, over packets of its own.
-struct BareCipher {
-    cipher: Cipher,
+/// The cipher alone by each library, over the same packets, which are none of the app's.
+struct BareCiphers {
+    ciphers: Vec<Box<dyn BareCipher>>,
     packets: Vec<Packet>,
     number: u64,
 }
 
-impl BareCipher {
-    fn new(algorithm: Algorithm, length: usize) -> BareCipher {
-        let keys = Keys::parse(algorithm, &key(algorithm, 3)).unwrap_or_else(|error| fail(&error));
+impl BareCiphers {
+    fn new(algorithm: Algorithm, length: usize) -> BareCiphers {
         // As much as the app encrypts, and the ICV.
         let sealed = |mut packet: Packet| {
             packet.extend(trailer_length(length));
             packet
         };
         let packets = (0..IN_FLIGHT).map(|_| sealed(packet(length))).collect();
-        BareCipher { cipher: Cipher::new(&keys), packets, number: 0 }
+        let ciphers = bare::ciphers(algorithm).into_iter().map(|(_, cipher)| cipher).collect();
+        BareCiphers { ciphers, packets, number: 0 }
     }
 
-    fn seal(&mut self) {
-        for (number, packet) in (self.number..).zip(&mut self.packets) {
-            if let Some((data, icv)) = packet.bytes_mut()[ETHERNET..].split_last_chunk_mut::<ICV>() {
-                self.cipher.seal(&number.to_be_bytes(), &[7; 12], data, icv);
+    /// Times each cipher in both directions, clocks a packet.
+    fn times(&mut self) -> Vec<Sliced> {
+        let cost = clock::cost();
+        let mut times = Vec::new();
+        for cipher in &self.ciphers {
+            let mut slices = [Vec::new(), Vec::new()];
+            for slice in 0..=2 * SLICES {
+                let mut clocks = [0, 0];
+                for _ in 0..SLICE / IN_FLIGHT {
+                    let start = clock::ticks();
+                    cipher.seal(self.number, &mut self.packets);
+                    let middle = clock::ticks();
+                    let is_authentic = cipher.open(self.number, &mut self.packets);
+                    let end = clock::ticks();
+                    if !is_authentic {
+                        fail(&"the cipher does not open what it has sealed");
+                    }
+                    clocks[0] += (middle - start).saturating_sub(cost);
+                    clocks[1] += (end - middle).saturating_sub(cost);
+                    self.number += self.packets.len() as u64;
+                }
+                // The first one warms the caches.
+                if slice > 0 {
+                    slices.iter_mut().zip(clocks).for_each(|(all, clocks)| all.push((SLICE as u64, clocks as f64)));
+                }
             }
+            times.extend(slices.map(|slices| Sliced::of(&slices)));
         }
-    }
-
-    fn open(&mut self) {
-        for (number, packet) in (self.number..).zip(&mut self.packets) {
-            if let Some((data, icv)) = packet.bytes_mut()[ETHERNET..].split_last_chunk_mut::<ICV>() {
-                let opened = self.cipher.open(&number.to_be_bytes(), &[7; 12], data, icv);
-                opened.unwrap_or_else(|_| fail(&"the cipher does not open what it has sealed"));
-            }
-        }
-        self.number += self.packets.len() as u64;
+        times
     }
 }
 
@@ -158,7 +172,7 @@ impl BareCipher {
 struct Measured {
     engine: Engine,
     times: Arc<Times>,
-    bare: BareCipher,
+    bare: BareCiphers,
 }
 
 impl Measured {
@@ -166,29 +180,6 @@ impl Measured {
     fn circulate(&mut self) -> usize {
         self.engine.breathe_times((SLICE / VECTOR) as u64);
         SLICE
-    }
-
-    /// Times the cipher in both directions, clocks a packet.
-    fn cipher(&mut self) -> [Sliced; 2] {
-        let cost = clock::cost();
-        let mut slices = [Vec::new(), Vec::new()];
-        for slice in 0..=2 * SLICES {
-            let mut clocks = [0, 0];
-            for _ in 0..SLICE / IN_FLIGHT {
-                let start = clock::ticks();
-                self.bare.seal();
-                let middle = clock::ticks();
-                self.bare.open();
-                let end = clock::ticks();
-                clocks[0] += (middle - start).saturating_sub(cost);
-                clocks[1] += (end - middle).saturating_sub(cost);
-            }
-            // The first one warms the caches.
-            if slice > 0 {
-                slices.iter_mut().zip(clocks).for_each(|(all, clocks)| all.push((SLICE as u64, clocks as f64)));
-            }
-        }
-        slices.map(|slices| Sliced::of(&slices))
     }
 }
 
@@ -200,7 +191,8 @@ impl Contender for Measured {
         let engine = sliced(SLICES, || packets += self.circulate());
         let [_, stamp, seal, open, ..] = self.times.take();
         let each = |clocks: u64| (clocks as f64 - stamp as f64) / packets as f64;
-        let [bare_seal, bare_open] = self.cipher();
-        Turn::of(vec![each(seal), each(open), bare_seal.clocks, bare_open.clocks], &[engine, bare_seal, bare_open])
+        let bare = self.bare.times();
+        let figures = [each(seal), each(open)].into_iter().chain(bare.iter().map(|sliced| sliced.clocks));
+        Turn::of(figures.collect(), &[&[engine][..], &bare].concat())
     }
 }

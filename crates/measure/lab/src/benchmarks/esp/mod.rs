@@ -2,26 +2,29 @@
 //!
 //! A process has two ends of a tunnel whose packets go round: one end seals them, the other opens them, so that they are
 //! what they were. Around each end the clock is read for each vector. The bare cipher seals and opens the same lengths in
-//! packets of its own, in the same turns.
+//! packets of its own, in the same turns, by each library that can be chosen; the reference is the fastest one.
 
+mod bare;
 mod contender;
 
-use bellows_esp::{Algorithm, Implementation};
+use bellows_esp::{Algorithm, Cipher};
 use serde_json::{Value, json};
 
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, RefusedOptions, RunBenchmark, RunWorker, whole};
 use crate::cases::{CaseRow, Cases, LabelKind, label};
 use crate::report::{BenchError, Measurement, chosen};
+use crate::timing::median_or_nan;
 use crate::turns::{self, Match};
 use crate::workers;
-use contender::{EspTask, FIGURES, lay_out};
+use contender::{DIRECTIONS, EspTask, lay_out};
 
 /// Measure what the app esp costs beside its cipher alone
 ///
 /// Clocks a packet in tunnel mode over IPv6, with extended sequence numbers, in vectors of 128 with 256 packets in flight.
 /// `seal` and `open` are the app, `bare seal` and `bare open` the cipher over as many bytes as the app encrypts, in the
-/// same turns; the ratios are those of the app to the cipher. Cases: the ciphers. The table names the instructions that
-/// AES-GCM uses on this processor; packets shorter than 256 bytes do not use the widest.
+/// same turns; the ratios are those of the app to the cipher. The bare cipher is that of ring, which the app uses, or of
+/// graviola, whichever is faster at this length; the table names it, and the instructions that the app's AES-GCM uses on
+/// this processor. Cases: the ciphers.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -35,6 +38,9 @@ pub struct Arguments {
 
 /// Bytes of the packets that are sealed.
 const LENGTHS: [usize; 3] = [128, 512, 1_500];
+
+/// The library that the app uses.
+const APP_LIBRARY: &str = "ring";
 
 /// Runs the benchmark. Its workers call [`lay_out`].
 fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -50,34 +56,46 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     Ok(Finished::after_rows(series.report()))
 }
 
-fn labels(algorithm: Algorithm, length: usize, what: &str) -> Vec<(&'static str, Value)> {
-    let mut labels = vec![("bytes", length.into()), ("what", json!(what))];
+fn labels(algorithm: Algorithm, length: usize, library: &str, what: &str) -> Vec<(&'static str, Value)> {
+    let mut labels = vec![("bytes", length.into()), ("library", json!(library)), ("what", json!(what))];
     if algorithm != Algorithm::ChaCha20Poly1305 {
-        // What an implementation reports is AES-GCM.
-        let instructions = Implementation::available().first().map(|implementation| implementation.instructions());
-        labels.push(("instructions", json!(instructions)));
+        labels.push(("instructions", json!(Cipher::instructions())));
     }
     labels
 }
 
-/// The clocks of the app and of the cipher, and their ratios.
+/// The library whose cipher is the fastest in a direction: its name and its figure.
+fn fastest(algorithm: Algorithm, matches: &[Match], direction: usize) -> Option<(&'static str, usize)> {
+    let libraries = bare::ciphers(algorithm).into_iter().map(|(library, _)| library);
+    let figures = libraries.zip((DIRECTIONS.len() + direction..).step_by(DIRECTIONS.len()));
+    let clocks = |figure| median_or_nan(&turns::figures(matches, 0, figure));
+    figures.min_by(|one, other| clocks(one.1).total_cmp(&clocks(other.1)))
+}
+
+/// The clocks of the app and of the fastest cipher, and their ratios.
 fn measured(algorithm: Algorithm, length: usize, matches: &[Match]) -> Vec<Measurement> {
-    let each = |figure| turns::figures(matches, 0, figure);
-    let clocks = |(figure, what): (usize, &&str)| {
-        Measurement::of(algorithm.name(), "clocks/packet", &each(figure), labels(algorithm, length, what))
+    let clocks = |figure, library: &str, what: &str| {
+        let values = turns::figures(matches, 0, figure);
+        Measurement::of(algorithm.name(), "clocks/packet", &values, labels(algorithm, length, library, what))
     };
-    let mut found: Vec<Measurement> = FIGURES.iter().enumerate().filter_map(clocks).collect();
-    for (app, bare, what) in [(0, 2, "seal to bare"), (1, 3, "open to bare")] {
-        let ratios = turns::ratios(matches, (0, app), (0, bare));
-        found.extend(Measurement::of(algorithm.name(), "ratio", &ratios, labels(algorithm, length, what)));
+    let app = DIRECTIONS.iter().enumerate().filter_map(|(direction, what)| clocks(direction, APP_LIBRARY, what));
+    let mut found: Vec<Measurement> = app.collect();
+    let mut ratios = Vec::new();
+    for (direction, what) in DIRECTIONS.into_iter().enumerate() {
+        let Some((library, bare)) = fastest(algorithm, matches, direction) else { continue };
+        found.extend(clocks(bare, library, &format!("bare {what}")));
+        let values = turns::ratios(matches, (0, direction), (0, bare));
+        let labels = labels(algorithm, length, library, &format!("{what} to bare"));
+        ratios.extend(Measurement::of(algorithm.name(), "ratio", &values, labels));
     }
+    found.extend(ratios);
     found
 }
 
 /// What its figures are.
 const CASES: Cases = Cases {
     text: &[],
-    every: &["bytes", "what"],
+    every: &["bytes", "library", "what"],
     rows: &[
         CaseRow::of(&["aes-128-gcm", "aes-256-gcm"], "clocks/packet", "a packet through the app, or the cipher alone")
             .with(&["instructions"]),
@@ -88,6 +106,11 @@ const CASES: Cases = Cases {
     ],
     labels: &[
         label("bytes", LabelKind::Integer, "bytes of the packets that are sealed"),
+        label(
+            "library",
+            LabelKind::Word(&["ring", "graviola"]),
+            "the library of the cipher: of the app `ring`, of the cipher alone and of ratios the fastest at this length",
+        ),
         label(
             "what",
             LabelKind::Word(&["seal", "open", "bare seal", "bare open", "seal to bare", "open to bare"]),
