@@ -52,9 +52,9 @@ mod tests {
         fs::read_to_string(format!("../{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The strings of the list `key` in a TOML file, without comment lines.
+    /// The strings of the list `key` in a TOML file, without comment lines and tables, each of which has its own line.
     fn list(toml: &str, key: &str) -> Vec<String> {
-        let lines: Vec<&str> = toml.lines().filter(|line| !line.starts_with('#')).collect();
+        let lines: Vec<&str> = toml.lines().filter(|line| !line.trim_start().starts_with(['#', '{'])).collect();
         let text = lines.join("\n");
         let start = text.find(&format!("\n{key} = [")).unwrap_or_else(|| panic!("no list `{key}`"));
         let items =
@@ -69,12 +69,17 @@ mod tests {
         license: String,
     }
 
+    /// What `cargo tree` prints about these crates.
+    fn cargo_tree(crates: &[&str], options: &[&str]) -> String {
+        let words = ["tree", "--offline", "--locked", "--workspace", "--edges", "normal,build,dev", "--prefix", "none"];
+        let output = cargo(&words).args(crates).args(options).output().expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
     /// The packages that rules are for.
     fn packages(crates: &[&str]) -> Vec<Package> {
-        let words = ["tree", "--offline", "--locked", "--workspace", "--edges", "normal,build,dev", "--prefix", "none"];
-        let output = cargo(&words).args(crates).args(["--format", "{p}\t{l}"]).output().expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        let lines = cargo_tree(crates, &["--format", "{p}\t{l}"]);
         // The same package may be listed again with other notes: its path, that it is a macro, that it was shown
         // before.
         let mut packages = BTreeMap::new();
@@ -181,13 +186,28 @@ mod tests {
     }
 
     #[test]
-    fn no_crate_compiles_c() {
+    fn banned_crates_are_used_by_those_that_may_alone() {
         for (rules, crates) in RULES {
-            let banned = list(&read(rules), "deny");
+            let text = read(rules);
+            let banned = list(&text, "deny");
             assert!(!banned.is_empty());
             let found: Vec<_> =
                 packages(crates).into_iter().map(|package| package.name).filter(|name| banned.contains(name)).collect();
             assert!(found.is_empty(), "{rules} bans {found:?}");
+
+            // A crate and those that may use it, in the form of cargo-deny.
+            let exceptions: Vec<&str> =
+                text.lines().filter(|line| line.trim_start().starts_with("{ crate =")).collect();
+            assert!(!exceptions.is_empty());
+            for exception in exceptions {
+                let mut names = exception.split('"').skip(1).step_by(2);
+                let name = names.next().expect("a crate's name");
+                let allowed: Vec<&str> = names.collect();
+                let lines = cargo_tree(crates, &["--format", "{p}", "--invert", name, "--depth", "1"]);
+                let users = lines.lines().skip(1).filter_map(|line| line.split(' ').next());
+                let users: Vec<&str> = users.filter(|user| !user.is_empty() && !allowed.contains(user)).collect();
+                assert!(users.is_empty(), "{rules} lets {allowed:?} use {name}, not {users:?}");
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::{USER, host};
 use crate::TaskError;
 use crate::tools::{self, Tool};
 
-/// The packages that the README requires beside the Rust toolchain: a C linker, and certificates for Cargo's server.
+/// The packages that the README requires beside the Rust toolchain: a C compiler, and certificates for Cargo's server.
 pub const PREREQUISITES: [&str; 2] = ["build-essential", "ca-certificates"];
 
 /// The folder of the captures for some tests, beside the project.
