@@ -10,6 +10,7 @@
 //! | `runtime` | what a thread's calls of apps use: nodes, links, slots, shared state |
 //! | `app` | the trait [`App`] that authors write, its interface [`Io`], and the type-erased app |
 //! | `network` | the description of a network, and the identity of apps and links across reloads |
+//! | `crossing_cost` | what a link between workers costs between two processors, measured |
 //! | `dispatch` | the schedules: nested, flat and native |
 //! | `configuration` | a network laid out for running, and the step from one to the next |
 //! | `worker` | one engine thread: the loop over breaths, and sleep |
@@ -70,6 +71,7 @@ mod app;
 mod configuration;
 mod control;
 mod crew;
+mod crossing_cost;
 mod dispatch;
 mod engine;
 mod network;
@@ -94,6 +96,7 @@ pub use bellows_wiring::{
 };
 pub use control::{Addressee, Control, LookAheadTrial, ReloadError, TrialError, app_at_work};
 pub use crew::WorkerError;
+pub use crossing_cost::{CrossingCostError, MeasuredCrossing, measure_crossing};
 pub use engine::{End, Engine, Outcome, StartError};
 pub use network::{AppSpec, MAIN, Network, ObjectSpec, WorkerSpec};
 pub use runtime::slots::{SlotHandle, Watched};

@@ -181,8 +181,20 @@ pub(crate) struct Outbound {
 impl Outbound {
     /// Puts a vector into the ring while no worker runs; gives it back if there is no place for it.
     pub(crate) fn preload(&mut self, mut vector: Vector) -> Result<(), Vector> {
+        if self.exchange(&mut vector) { Ok(()) } else { Err(vector) }
+    }
+
+    /// Exchanges a vector without a mark for an empty one, if there is room.
+    #[inline]
+    pub(crate) fn exchange(&mut self, vector: &mut Vector) -> bool {
         let far = self.far;
-        self.sender.send(|place| place.put(&mut vector, VectorMark::NONE, far)).ok_or(vector)
+        self.sender.send(|place| place.put(vector, VectorMark::NONE, far)).is_some()
+    }
+
+    /// The number of vectors received so far; wraps.
+    #[inline]
+    pub(crate) fn received(&self) -> u32 {
+        self.sender.ring().received().load(Relaxed)
     }
 
     /// Whether there is room in the ring.
@@ -284,6 +296,12 @@ impl Inbound {
     /// Whether there are vectors in the ring.
     pub(crate) fn is_waiting(&mut self) -> bool {
         !self.receiver.is_empty()
+    }
+
+    /// Exchanges an empty vector for the oldest one, if there is any.
+    #[inline]
+    pub(crate) fn exchange(&mut self, vector: &mut Vector) -> bool {
+        self.receiver.peek(CrossingPlace::look).is_some() && self.receiver.receive(|place| place.take(vector)).is_some()
     }
 }
 
