@@ -15,6 +15,7 @@
 //! | [`picture`] | networks as graphs to draw |
 //! | [`reports`] | counters, costs and latencies as JSON |
 //! | [`placing`] | proposals for the workers of apps, from their costs |
+//! | [`crossings`] | the cost of links between workers |
 //! | [`processors`] | the machine's processors, and those that handle interrupts of interfaces |
 //! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
 //! | [`journey`] | the paths of packets, assembled from a trace |
@@ -48,6 +49,7 @@ pub mod baseline;
 pub mod compounds;
 pub mod confirmation;
 pub mod control;
+pub mod crossings;
 mod error;
 pub mod events;
 pub mod foreign;

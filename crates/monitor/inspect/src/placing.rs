@@ -8,14 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Accounts, CostRow, MIN_SAMPLED_CALLS};
+use crate::crossings::{CrossingCost, CrossingMeter, CrossingSource, ProcessorPair};
 use crate::networks::Change;
-
-/// Clocks that a crossing takes from the sender's worker for each packet, unless the network has crossings of its own.
-/// The engine's own work is one of them; most are the cost of buffers that come back from the other processor's caches.
-pub const SEND_CLOCKS: f64 = 20.0;
-
-/// Clocks that a crossing takes from the receiver's worker for each packet, unless the network has crossings of its own.
-pub const RECEIVE_CLOCKS: f64 = 3.0;
 
 /// The minimum number of an app's sampled packets.
 pub const MIN_SAMPLED_PACKETS: u64 = 256;
@@ -25,6 +19,10 @@ pub const MIN_GAIN: f64 = 0.02;
 
 /// Apps with less than one packet in this many of the busiest link's need no samples.
 const RARE: u64 = 100;
+
+/// The maximum number of searches for a placement, each with the cost of crossings between the processors of the one
+/// before.
+const MAX_SEARCHES: usize = 3;
 
 /// Why nothing can be proposed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,18 +43,6 @@ pub enum TooLittle {
         /// Its sampled calls.
         calls: u64,
     },
-}
-
-/// The cost of a crossing in clocks for each packet.
-#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
-#[schemars(title = "Cost of a crossing")]
-pub struct CrossingCost {
-    /// Clocks for each packet, of the sender's worker.
-    pub send: f64,
-    /// Clocks for each packet, of the receiver's worker.
-    pub receive: f64,
-    /// Whether they were measured in this network.
-    pub measured: bool,
 }
 
 /// A worker, and what it has to do.
@@ -311,6 +297,45 @@ impl Costs {
         Proposal { plan: self.plan(loads, |app| found.workers[app]), is_exact: found.is_exact }
     }
 
+    /// As [`propose`](Costs::propose). Unless the network has crossings of its own, the cost of a crossing is measured:
+    /// at first between the processors that `pairs` returns without a placement, then between those of the placement
+    /// found, because another cost may lead to another placement.
+    ///
+    /// # Panics
+    /// As [`propose`](Costs::propose).
+    pub fn propose_measured(
+        &mut self,
+        workers: usize,
+        kept: &[String],
+        meter: &mut CrossingMeter,
+        pairs: impl Fn(&Costs, Option<&PlacementPlan>) -> Vec<ProcessorPair>,
+    ) -> Proposal {
+        if workers < 2 {
+            self.assume("nothing crosses with one worker");
+        }
+        if workers < 2 || self.crossing.measured {
+            return self.propose(workers, kept);
+        }
+        self.crossing = meter.between(&pairs(self, None));
+        let mut proposal = self.propose(workers, kept);
+        for _ in 1..MAX_SEARCHES {
+            let crossing = meter.between(&pairs(self, Some(&proposal.plan)));
+            if crossing.source != CrossingSource::Processors || crossing.is_near(&self.crossing) {
+                break;
+            }
+            self.crossing = crossing;
+            proposal = self.propose(workers, kept);
+        }
+        proposal
+    }
+
+    /// Says why the cost of a crossing is assumed, unless it is measured.
+    pub fn assume(&mut self, why: &str) {
+        if !self.crossing.measured {
+            self.crossing = CrossingCost::assumed(why);
+        }
+    }
+
     /// The names of the workers to use: those of kept apps, then the others of today, then new ones.
     fn names(&self, workers: usize, kept: &[String]) -> Vec<String> {
         let kept = self.kept_workers(kept);
@@ -398,14 +423,15 @@ fn crossing_cost(change: &Change, accounts: &Accounts) -> CrossingCost {
     }
     let [send, receive] = sums.map(|[clocks, packets]| clocks / packets);
     match send.is_finite() && receive.is_finite() {
-        true => CrossingCost { send, receive, measured: true },
-        false => CrossingCost { send: SEND_CLOCKS, receive: RECEIVE_CLOCKS, measured: false },
+        true => CrossingCost::in_network(send, receive),
+        false => CrossingCost::assumed("too few packets cross in this network"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crossings::{PairCost, RECEIVE_CLOCKS, SEND_CLOCKS};
     use crate::testing::{app, second};
     use bellows_observe::{AppCounts, LinkCounts, WorkerCounts};
 
@@ -442,7 +468,8 @@ mod tests {
     #[test]
     fn chains_are_spread_over_workers() {
         let costs = Costs::of(&chains()).unwrap();
-        assert_eq!(costs.crossing, CrossingCost { send: SEND_CLOCKS, receive: RECEIVE_CLOCKS, measured: false });
+        let CrossingCost { send, receive, source, .. } = costs.crossing;
+        assert_eq!((send, receive, source), (SEND_CLOCKS, RECEIVE_CLOCKS, CrossingSource::Assumed));
         let today = costs.today();
         assert_eq!((today.workers.len(), today.bottleneck(), today.packets_per_second), (1, 700.0, 1e9 / 700.0));
         let Proposal { plan, is_exact } = costs.propose(2, &[]);
@@ -482,10 +509,59 @@ mod tests {
         let both = |calls| vec![side("x, leaving", "push", calls, 7_000), side("x, arriving", "pull", 10_000, 2_000)];
         change.after.counters.crossings = both(10_000);
         let cost = Costs::of(&Change::between(change.before.clone(), change.after.clone())).unwrap().crossing;
-        assert_eq!(cost, CrossingCost { send: 7.0, receive: 2.0, measured: true });
+        assert_eq!(cost, CrossingCost::in_network(7.0, 2.0));
         // A sender that tries again and again.
         change.after.counters.crossings = both(100_000);
         assert!(!Costs::of(&Change::between(change.before, change.after)).unwrap().crossing.measured);
+    }
+
+    /// A chain of two apps, whose placement on two workers takes two equal parts and a crossing.
+    fn chain() -> Costs {
+        let apps = vec![costing("s1", "main", 100), costing("a1", "main", 100)];
+        Costs::of(&network(apps, &[("s1", "a1")])).unwrap()
+    }
+
+    /// A meter of crossings that cost this many clocks to send, given the receiver.
+    fn meter(send: fn(usize) -> f64) -> CrossingMeter {
+        CrossingMeter::new(move |sender, receiver| {
+            let send = send(receiver);
+            Ok(PairCost { sender, receiver, packets_per_vector: 128, send, receive: 2.0, latency_ns: 100.0 })
+        })
+    }
+
+    #[test]
+    fn a_chain_is_split_at_a_cheap_crossing_and_not_at_a_dear_one() {
+        for (mut meter, expected) in [(meter(|_| 10.0), vec![110.0, 102.0]), (meter(|_| 150.0), vec![200.0])] {
+            let mut costs = chain();
+            let plan = costs.propose_measured(2, &[], &mut meter, |_, _| vec![([0, 1], 1)]).plan;
+            let loads: Vec<f64> = plan.workers.iter().map(|load| load.clocks_per_packet).collect();
+            assert_eq!(loads, expected);
+            assert_eq!((costs.crossing.source, costs.crossing.pairs.len()), (CrossingSource::Processors, 1));
+        }
+    }
+
+    #[test]
+    fn crossings_between_the_processors_of_a_placement_lead_to_another_one() {
+        let far_if_placed = |_: &Costs, plan: Option<&PlacementPlan>| match plan {
+            Some(plan) if plan.crossing_links.is_empty() => Vec::new(),
+            Some(_) => vec![([0, 2], 1)],
+            None => vec![([0, 1], 1)],
+        };
+        let mut costs = chain();
+        let mut meter = meter(|receiver| if receiver == 2 { 150.0 } else { 10.0 });
+        let plan = costs.propose_measured(2, &[], &mut meter, far_if_placed).plan;
+        assert_eq!((plan.workers.len(), costs.crossing.send), (1, 150.0));
+    }
+
+    #[test]
+    fn nothing_is_measured_that_is_known_or_does_not_matter() {
+        let mut never = CrossingMeter::new(|_, _| panic!("this pair is not needed"));
+        let mut costs = chain();
+        costs.propose_measured(1, &[], &mut never, |_, _| vec![([0, 1], 1)]);
+        assert_eq!(costs.crossing.why_assumed.as_deref(), Some("nothing crosses with one worker"));
+        costs.crossing = CrossingCost::in_network(7.0, 2.0);
+        costs.propose_measured(2, &[], &mut never, |_, _| vec![([0, 1], 1)]);
+        assert_eq!(costs.crossing, CrossingCost::in_network(7.0, 2.0));
     }
 
     #[test]
