@@ -65,6 +65,15 @@ fn two_chains_get_two_workers() {
     let shown = placed(&sandbox, &["--workers", "2"]);
     assert_eq!(apps(&shown["proposed"]), chains);
     assert_eq!((&shown["exact"], &shown["written"]), (&json!(true), &json!([])));
+    // A machine with one processor, or a busy one, has no measured cost, but a reason.
+    let crossing = &shown["crossing"];
+    let has_pairs = crossing["pairs"].as_array().is_some_and(|pairs| !pairs.is_empty());
+    assert_eq!(
+        (has_pairs, has_pairs),
+        (crossing["measured"] == true, crossing["why_assumed"].is_null()),
+        "{crossing:#}"
+    );
+    assert!(crossing["send"].as_f64().unwrap() > 0.0, "{crossing:#}");
     let clocks = |plan: &Value| plan["workers"][0]["clocks_per_packet"].as_f64().unwrap();
     assert!(clocks(&shown["proposed"]) < 0.8 * clocks(&shown["today"]), "{shown:#}");
     assert_eq!(fs::read_to_string(&network).unwrap(), CHAINS, "nothing is written without --write");
@@ -110,6 +119,8 @@ fn options_limit_the_choice() {
     assert_eq!(kept["proposed"]["workers"][0]["name"], "main");
     let main = kept["proposed"]["workers"][0]["apps"].as_array().unwrap();
     assert!(main.contains(&json!("south")) && main.contains(&json!("first")), "{kept:#}");
+    let assumed = placed(&sandbox, &["--workers", "2", "--assume-crossings"]);
+    assert_eq!((&assumed["crossing"]["source"], &assumed["crossing"]["send"]), (&json!("assumed"), &json!(20.0)));
     refused(&sandbox.place(&["--keep", "nort"]), "did you mean `north`?");
     refused(&sandbox.place(&["--cpus", "4000"]), "--cpus: there is no processor 4000 for this network");
     refused(&sandbox.place(&["--cpus", "first"]), "give processors, counted from 0");

@@ -2,6 +2,7 @@
 
 use bellows_engine::MAIN;
 use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::crossings::ProcessorPair;
 use bellows_inspect::placing::{Costs, PlacementPlan};
 use bellows_inspect::processors::{Handlers, Machine};
 use bellows_observe::{AppStatus, RuntimeDir};
@@ -101,9 +102,34 @@ impl Choice {
     /// Adds the best processors. That of the first worker is left to the kernel, unless the processors were asked for,
     /// it has one already, or it has ports whose interrupts are known: it cannot change while the network runs.
     pub fn assign(&self, costs: &Costs, plan: &mut PlacementPlan) {
-        if self.usable.is_empty() {
-            return;
+        let workers = self.workers(costs, plan);
+        let processors = self.best(&workers);
+        for ((load, worker), processor) in plan.workers.iter_mut().zip(&workers).zip(processors) {
+            let is_wanted = self.is_asked || worker.today.is_some() || !worker.ports.is_empty();
+            load.cpu = (load.name != MAIN || is_wanted).then_some(processor);
         }
+    }
+
+    /// The processors between which packets of a plan cross if its workers get the best ones; without a plan, those of
+    /// two workers that exchange packets.
+    pub fn crossing_pairs(&self, costs: &Costs, plan: Option<&PlacementPlan>) -> Vec<ProcessorPair> {
+        let workers = match plan {
+            Some(plan) => self.workers(costs, plan),
+            None => {
+                let first = Worker { today: self.pinned(MAIN), ..Worker::default() };
+                vec![first, Worker { crossings: vec![(0, 1)], ..Worker::default() }]
+            }
+        };
+        let processors = self.best(&workers);
+        let mut pairs = Vec::new();
+        for (worker, &own) in workers.iter().zip(&processors) {
+            pairs.extend(worker.crossings.iter().map(|&(other, packets)| ([own, processors[other]], packets)));
+        }
+        pairs
+    }
+
+    /// The workers of a plan, with what decides about their processors.
+    fn workers(&self, costs: &Costs, plan: &PlacementPlan) -> Vec<Worker> {
         let crossings = costs.crossings(plan);
         let worker = |(load, crossings): (&bellows_inspect::placing::Load, Vec<(usize, u64)>)| {
             let own = self.ports.iter().filter(|port| load.apps.contains(&port.app));
@@ -111,12 +137,15 @@ impl Choice {
                 own.filter_map(|port| Some((costs.packets_of(&port.app), port.handlers.as_ref().ok()?.0.clone())));
             Worker { today: self.pinned(&load.name), ports: known.collect(), crossings }
         };
-        let workers: Vec<Worker> = plan.workers.iter().zip(crossings).map(worker).collect();
-        let places = assign(&workers, &self.usable, &self.all);
-        for ((load, worker), place) in plan.workers.iter_mut().zip(&workers).zip(places) {
-            let is_wanted = self.is_asked || worker.today.is_some() || !worker.ports.is_empty();
-            load.cpu = (load.name != MAIN || is_wanted).then_some(self.usable[place].number);
+        plan.workers.iter().zip(crossings).map(worker).collect()
+    }
+
+    /// The best processors for workers, by number; none if there are none to use.
+    fn best(&self, workers: &[Worker]) -> Vec<usize> {
+        if self.usable.is_empty() {
+            return Vec::new();
         }
+        assign(workers, &self.usable, &self.all).into_iter().map(|place| self.usable[place].number).collect()
     }
 
     /// A warning for each pair of workers that share a core.

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellows_inspect::placing::{CrossingCost, Load, MIN_GAIN, PlacementPlan};
+use bellows_inspect::crossings::{CrossingCost, CrossingSource, PairCost};
+use bellows_inspect::placing::{Load, MIN_GAIN, PlacementPlan};
 use bellows_inspect::reports::Subject;
 use bellows_inspect::text::sanitize;
 use bellows_sys::cpu;
@@ -11,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::processors::{MachinePort, PortReport};
-use crate::text::{Align, Table, UNKNOWN, figure, packet_rate, percent, span};
+use crate::text::{Align, Table, UNKNOWN, figure, nanos, packet_rate, percent, span};
 
 /// The present placement, and the proposed one.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub struct Proposal<'v> {
     /// The share of breaths without packets, from 0 to 1; null without breaths.
     idle_breaths: Option<f64>,
     /// The cost of a packet that crosses from worker to worker.
-    crossing: CrossingCost,
+    crossing: &'v CrossingCost,
     /// Apps at interfaces of the kernel.
     ports: Vec<PortReport<'v>>,
     /// The present placement.
@@ -71,7 +72,7 @@ impl PlacementView {
             ticks_per_second: self.ticks_per_second,
             packets_per_second: self.packets_per_second,
             idle_breaths: self.idle_breaths,
-            crossing: self.crossing,
+            crossing: &self.crossing,
             ports: self.ports.iter().map(MachinePort::report).collect(),
             today: &self.today,
             proposed: &self.proposed,
@@ -89,14 +90,7 @@ impl PlacementView {
             self.pid,
             packet_rate(self.packets_per_second)
         );
-        let CrossingCost { send, receive, measured } = self.crossing;
-        let source =
-            if measured { "as measured here" } else { "by other measurements, see docs/reading-the-numbers.md" };
-        text += &format!(
-            "a crossing takes {} clocks a packet from the sender's worker and {} from the receiver's, {source}\n",
-            figure(send),
-            figure(receive)
-        );
+        text += &crossing(&self.crossing);
         text.extend(self.ports.iter().map(port));
         text += &format!("\n{}\n", self.table().render(rich));
         text += &summary("today", &self.today);
@@ -153,6 +147,28 @@ impl PlacementView {
             files.join(", ")
         )
     }
+}
+
+/// A line about the cost of a crossing.
+fn crossing(cost: &CrossingCost) -> String {
+    let pair = |pair: &PairCost| {
+        let latency = nanos(pair.latency_ns as u64);
+        format!("the processors {} and {} (a packet alone takes {latency})", pair.sender, pair.receiver)
+    };
+    let source = match cost.source {
+        CrossingSource::Network => "as measured in this network".to_owned(),
+        CrossingSource::Processors => {
+            format!("measured between {}", cost.pairs.iter().map(pair).collect::<Vec<_>>().join(", "))
+        }
+        CrossingSource::Assumed => {
+            let why = cost.why_assumed.as_deref().unwrap_or("it is not measured");
+            format!("assumed: {why}; see docs/reading-the-numbers.md")
+        }
+    };
+    let (send, receive) = (figure(cost.send), figure(cost.receive));
+    sanitize(&format!(
+        "a crossing takes {send} clocks a packet from the sender's worker and {receive} from the receiver's, {source}\n"
+    ))
 }
 
 /// A line about a port.
@@ -236,6 +252,7 @@ impl PlacementComparison {
 
 #[cfg(test)]
 mod tests {
+    use bellows_inspect::crossings::CrossingMeter;
     use bellows_inspect::networks::State;
     use serde_json::json;
 
@@ -266,7 +283,7 @@ mod tests {
             seconds: 2.0,
             ticks_per_second: 1_000_000_000,
             packets_per_second: 1e6,
-            crossing: CrossingCost { send: 20.0, receive: 3.0, measured: false },
+            crossing: CrossingCost::assumed("it is a test"),
             idle_breaths: None,
             ports: vec![
                 MachinePort { app: "a".into(), interface: "eth0".into(), handlers: Ok((vec![1], "a test".to_owned())) },
@@ -287,7 +304,7 @@ mod tests {
         let text = view().render(&["it is late".to_owned()], false);
         let expected = "\
 router (process 7): measured for 2.00 s, 1.00 Mpps through the busiest link
-a crossing takes 20.0 clocks a packet from the sender's worker and 3.00 from the receiver's, by other measurements, \
+a crossing takes 20.0 clocks a packet from the sender's worker and 3.00 from the receiver's, assumed: it is a test; \
 see docs/reading-the-numbers.md
 port `a` at eth0: packets arrive on the processors 1, by a test
 port `b` at veth0: no processor is known: it has no device
@@ -302,6 +319,27 @@ proposed: 300 clocks a packet on the busiest worker, at most 3.33 Mpps; 1.00 cro
 warning: it is late
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_source_of_the_cost_of_a_crossing_is_shown() {
+        let in_network = PlacementView { crossing: CrossingCost::in_network(7.0, 2.0), ..view() };
+        let text = in_network.render(&[], false);
+        assert!(text.contains("from the sender's worker and 2.00 from the receiver's, as measured in this"), "{text}");
+        let mut meter = CrossingMeter::new(|sender, receiver| {
+            Ok(PairCost { sender, receiver, packets_per_vector: 128, send: 41.0, receive: 1.5, latency_ns: 210.4 })
+        });
+        let measured = PlacementView { crossing: meter.between(&[([0, 3], 9)]), ..view() };
+        let text = measured.render(&[], false);
+        let expected = "a crossing takes 41.0 clocks a packet from the sender's worker and 1.50 from the receiver's, \
+                        measured between the processors 0 and 3 (a packet alone takes 210 ns)\n";
+        assert!(text.contains(expected), "{text}");
+        let proposal = json!(measured.report(&[], &[]));
+        assert_eq!(proposal["crossing"]["source"], "processors", "{proposal:#}");
+        assert_eq!(proposal["crossing"]["pairs"][0]["receiver"], 3, "{proposal:#}");
+        let assumed = json!(view().report(&[], &[]));
+        assert_eq!(assumed["crossing"]["why_assumed"], "it is a test", "{assumed:#}");
+        assert_eq!(assumed["crossing"]["measured"], false, "{assumed:#}");
     }
 
     #[test]

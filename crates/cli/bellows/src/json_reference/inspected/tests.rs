@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bellows_inspect::crossings::{CrossingCost, CrossingMeter, PairCost};
 use bellows_inspect::hot::code::CodeLine as SampledLine;
 use bellows_inspect::hot::{Function, Report as HotReport};
 use bellows_inspect::networks::State;
@@ -131,6 +132,20 @@ fn hot_spots_have_their_form() {
     let parts =
         [("Hot spots", &report), ("Hot function", function), ("Sampled instruction", &function["instructions"][0])];
     for (title, part) in parts {
+        assert_eq!(lacking(title, part), Vec::<String>::new(), "{title}: {part}");
+    }
+}
+
+#[test]
+fn the_cost_of_a_crossing_has_its_form_measured_or_not() {
+    let mut meter = CrossingMeter::new(|sender, receiver| {
+        Ok(PairCost { sender, receiver, packets_per_vector: 128, send: 20.5, receive: 3.0, latency_ns: 200.0 })
+    });
+    let measured = json!(meter.between(&[([0, 1], 1)]));
+    let [own, assumed] =
+        [CrossingCost::in_network(7.0, 2.0), CrossingCost::assumed("it is a test")].map(|it| json!(it));
+    let costs = [&measured, &own, &assumed].map(|cost| ("Cost of a crossing", cost));
+    for (title, part) in costs.into_iter().chain([("Crossing between two processors", &measured["pairs"][0])]) {
         assert_eq!(lacking(title, part), Vec::<String>::new(), "{title}: {part}");
     }
 }

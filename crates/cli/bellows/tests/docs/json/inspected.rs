@@ -38,7 +38,7 @@ worker = "other"
 "#;
 
 /// Forms that only some outputs or machines have: unit tests compare them as a whole.
-const IN_UNIT_TESTS: [&str; 15] = [
+const IN_UNIT_TESTS: [&str; 16] = [
     "Timeline",
     "Late breath",
     "Slow breath",
@@ -53,6 +53,7 @@ const IN_UNIT_TESTS: [&str; 15] = [
     "Instruction",
     "Code of an app",
     "Proposal",
+    "Crossing between two processors",
     "Processors of a port",
 ];
 
