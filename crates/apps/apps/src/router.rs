@@ -82,8 +82,8 @@ where
 struct Forwarding<'a> {
     /// The worker; `None` is that of the router.
     worker: Option<&'a str>,
-    /// Whether other workers forward as well.
-    is_one_of_several: bool,
+    /// Whether several apps send to inputs of the router's own apps, which joins collect.
+    has_joins: bool,
 }
 
 impl Forwarding<'_> {
@@ -111,7 +111,7 @@ impl Forwarding<'_> {
 
     /// Adds a link to an input that the workers share.
     fn link_to_one(&self, parts: &mut Parts, from: &str, [app, port]: [&str; 2]) {
-        if self.is_one_of_several {
+        if self.has_joins {
             self.link_to_any(parts, from, [&join_of([app, port]), "own"]);
         } else {
             parts.link(format!("{from} -> {app}.{port}"));
@@ -136,6 +136,12 @@ impl Forwarding<'_> {
             self.link(parts, &format!("ethernet-input.{ip}"), &format!("{name}.input"));
             self.link(parts, &format!("{name}.unusual"), &format!("{ip}-input.input"));
             self.link_to_any(parts, &format!("{name}.error"), [&format!("{ip}-icmp-error"), "forward"]);
+            let neighbours = if ip == "ip4" { "arp" } else { "nd" };
+            for (from, to) in
+                [("to-router", [&*format!("{ip}-reassemble"), "input"]), ("resolve", [neighbours, "resolve"])]
+            {
+                self.link_to_any(parts, &format!("{name}.{from}"), [&join_of(to), "forward"]);
+            }
         } else {
             self.link(parts, &format!("ethernet-input.{ip}"), &format!("{ip}-input.input"));
         }
@@ -193,7 +199,7 @@ impl Forwarding<'_> {
     }
 }
 
-/// The name of the app that joins what several workers send to an input of one.
+/// The name of the app that joins what several apps or workers send to an input of one.
 fn join_of([app, port]: [&str; 2]) -> String {
     format!("{app}-{port}-join")
 }
@@ -203,7 +209,7 @@ fn port_of(port: &str, worker: Option<&str>) -> String {
     worker.map_or_else(|| port.to_owned(), |worker| format!("{port}-{worker}"))
 }
 
-/// Adds what brings the packets of several workers to an input that they share.
+/// Adds what brings the packets of several apps and workers to an input that they share.
 fn add_joins(parts: &mut Parts) {
     let inputs =
         [["ip4-options", "input"], ["arp", "input"], ["arp", "resolve"], ["nd", "resolve"], ["nd", "resolve4"]];
@@ -387,15 +393,15 @@ impl Compound for Router {
         parts.app::<Ip4Options>("ip4-options", ip4_options::Config { vrf: VRF.to_owned() });
         add_family::<Ip4Local, Ip4IcmpError>(parts, "ip4");
         add_family::<Ip6Local, Ip6IcmpError>(parts, "ip6");
-        let is_one_of_several = !workers.is_empty();
-        let own = Forwarding { worker: None, is_one_of_several };
+        let has_joins = !workers.is_empty() || checks.are_fused();
+        let own = Forwarding { worker: None, has_joins };
         let before_lookup = own.add(parts, &checks, &ports, !host.is_empty());
         parts.link(format!("ip4-options.output -> {before_lookup}.options"));
-        if is_one_of_several {
+        if has_joins {
             add_joins(parts);
         }
         for worker in &workers {
-            Forwarding { worker: Some(worker), is_one_of_several }.add(parts, &checks, &ports, !host.is_empty());
+            Forwarding { worker: Some(worker), has_joins }.add(parts, &checks, &ports, !host.is_empty());
         }
         for ip in ["ip4", "ip6"] {
             let before_local = add_services(parts, ip, &services);

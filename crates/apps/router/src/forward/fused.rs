@@ -8,16 +8,17 @@
 
 use std::marker::PhantomData;
 
+use bellows_fib::NO_ROUTE;
 use bellows_packet::{CAPACITY, Contents, Frames, FramesMut, Packet};
 use bellows_shared::{Breath, SeqSnapshot};
 use bellows_sys::clock;
 use bellows_sys::simd::{Loop, Simd};
 use bellows_vrf::adjacency::{AdjacencyState, AdjacencyTable, InCommon, special};
-use bellows_vrf::{Tag, Vrf};
+use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
 
 use crate::forwarding::{BATCH, Columns, ETHERNET, Family, Headers, LookAhead, UNUSUAL, USUAL, V4, V6};
 use crate::lookup::{Repeated, flow_hash, has_groups};
-use crate::rewrite::{Places, RewriteTargets, number_by_interface};
+use crate::rewrite::{KnownFacts, Places, RewriteTargets, divert, number_by_interface};
 use crate::{ip4_input, ip6_input};
 
 /// A family whose packets are forwarded in one loop.
@@ -39,6 +40,9 @@ pub trait Forwarded: Family<TtlWords = u32> {
     /// Numbers packets by whether their headers are right, so that they may go a hop further, and writes what their
     /// [words](Family::TtlWords) become then. Returns whether any may have bytes behind it. Hot.
     fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool;
+
+    /// Whether the header of a packet is right, though it may go no hop further, and its [words](Family::TtlWords).
+    fn check(columns: &Columns, place: usize) -> (bool, u32);
 }
 
 impl Forwarded for V4 {
@@ -63,6 +67,13 @@ impl Forwarded for V4 {
         set(decremented, columns, numbers.len(), |[_, _, words, _]| Self::decremented(words));
         columns.number(numbers, are_right, ip4_input::behind)
     }
+
+    #[inline(always)]
+    fn check(columns: &Columns, place: usize) -> (bool, u32) {
+        let (row, destination, length) = (columns.rows[place], columns.words[place], columns.lengths[place]);
+        let [_, _, words, source] = row;
+        (ip4_input::are_right::<true>(row, destination, length), Self::ttl_words_from(words, source))
+    }
 }
 
 impl Forwarded for V6 {
@@ -84,11 +95,23 @@ impl Forwarded for V6 {
 
     #[inline(always)]
     fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool {
-        let words = |[_, second, source, _]: [u32; 4]| second >> 16 | source << 16;
+        let words = words_of;
         let are_right = |row, _, length| ip6_input::are_right(row, length) & Self::ttl_ok(words(row));
         set(decremented, columns, numbers.len(), |row| Self::decremented(words(row)));
         columns.number(numbers, are_right, ip6_input::behind)
     }
+
+    #[inline(always)]
+    fn check(columns: &Columns, place: usize) -> (bool, u32) {
+        let row = columns.rows[place];
+        (ip6_input::are_right(row, columns.lengths[place]), words_of(row))
+    }
+}
+
+/// The words of [`Family::TtlWords`] in a row of IPv6. Hot.
+#[inline(always)]
+fn words_of([_, second, source, _]: [u32; 4]) -> u32 {
+    second >> 16 | source << 16
 }
 
 /// Writes what `of` makes of each row. Hot.
@@ -112,12 +135,20 @@ struct BatchRoom {
     state_words: [SeqSnapshot; BATCH],
     decremented: [u32; BATCH],
     places: Places,
+    /// Of packets that are not usual: their words, and the places of those with an adjacency.
+    ttl_words: [u32; BATCH],
+    adjacent: [u8; BATCH],
 }
 
 impl<F: Family> FusedRoom<F> {
     pub(super) fn new() -> FusedRoom<F> {
-        let batch =
-            BatchRoom { state_words: [SeqSnapshot::default(); BATCH], decremented: [0; BATCH], places: Places::NONE };
+        let batch = BatchRoom {
+            state_words: [SeqSnapshot::default(); BATCH],
+            decremented: [0; BATCH],
+            places: Places::NONE,
+            ttl_words: [0; BATCH],
+            adjacent: [0; BATCH],
+        };
         FusedRoom {
             columns: Columns::new(),
             batch: Box::new(batch),
@@ -139,6 +170,8 @@ impl<F: Family> FusedRoom<F> {
 pub(super) struct Given<'a> {
     pub(super) vrf: &'a Vrf,
     pub(super) targets: RewriteTargets<'a>,
+    /// The output of packets for the router itself, or [`UNUSUAL`].
+    pub(super) to_router: u16,
     pub(super) ahead: usize,
 }
 
@@ -177,8 +210,8 @@ impl StageClocks {
     }
 }
 
-/// Forwards packets to complete adjacencies without VLAN tags, and numbers them by their outputs; all others get the number
-/// [`UNUSUAL`]. `look` sees the packets of each batch before they
+/// Forwards packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Others that floods are
+/// made of are numbered and tagged for the apps that answer them; the rest get the number [`UNUSUAL`]. `look` sees the packets of each batch before they
 /// change, with their adjacencies, and with numbers that say whether their headers are right. Hot.
 #[inline]
 pub(super) fn forward<F: Forwarded>(
@@ -190,7 +223,7 @@ pub(super) fn forward<F: Forwarded>(
     clocks: &mut StageClocks,
     mut look: impl FnMut(&[Packet], &[u32], &[u16]),
 ) -> LeftOver {
-    let Given { vrf, targets, ahead } = given;
+    let Given { vrf, targets, ahead, .. } = given;
     let FusedRoom { columns, batch, destinations, adjacencies, are_right, repeated } = room;
     let table = targets.adjacencies.table();
     let mut left_over = LeftOver::default();
@@ -245,7 +278,9 @@ pub(super) fn forward<F: Forwarded>(
         }
         let is_local = |&&adjacency: &&u32| adjacency == special::LOCAL;
         repeated.keep(destinations, adjacencies, adjacencies.iter().filter(is_local).count());
-        write_some::<F>(&mut frames, adjacencies, table, batch, numbers);
+        let [usual, others] = batch.places.separate(numbers);
+        write_some::<F>(&mut frames, adjacencies, table, batch, usual, numbers);
+        refer::<F>(&mut frames, (columns, adjacencies), given, batch, others, numbers);
         left_over.are_unusual = true;
         clocks.end(2);
     }
@@ -434,15 +469,54 @@ fn write_some<F: Forwarded>(
     frames: &mut FramesMut<'_, F::Headers>,
     adjacencies: &[u32],
     table: AdjacencyTable<'_>,
-    batch: &mut BatchRoom,
+    batch: &BatchRoom,
+    count: usize,
     numbers: &mut [u16],
 ) {
-    let BatchRoom { state_words, decremented, places } = batch;
-    let [usual, _] = places.separate(numbers);
-    for place in places.usual(usual) {
+    let BatchRoom { state_words, decremented, places, .. } = batch;
+    for place in places.usual(count) {
         let (_, headers) = frames.at_mut(place);
         if !write::<F>(headers, adjacencies[place], table, (state_words[place], decremented[place])) {
             numbers[place] = UNUSUAL;
         }
     }
+}
+
+/// Numbers and tags packets of which floods are made, as the apps of the stages would: those for the router itself, without
+/// a route, whose time runs out, that are too long, or whose next hop is not resolved. Hot.
+#[inline(never)]
+fn refer<F: Forwarded>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    (columns, adjacencies): (&Columns, &[u32]),
+    given: Given<'_>,
+    batch: &mut BatchRoom,
+    count: usize,
+    numbers: &mut [u16],
+) {
+    let BatchRoom { state_words, places, ttl_words, adjacent, .. } = batch;
+    let mut adjacent_count = 0;
+    for place in places.others(count) {
+        let (is_right, words) = F::check(columns, place);
+        let adjacency = adjacencies[place];
+        let told = |reason| (given.targets.error, IcmpError::of(reason).number());
+        let (output, number) = match adjacency {
+            _ if !is_right => continue,
+            NO_ROUTE | special::NO_ROUTE => told(Reason::NoRoute),
+            special::UNREACHABLE => told(F::UNREACHABLE),
+            special::PROHIBIT => told(Reason::Prohibited),
+            special::LOCAL => (given.to_router, special::LOCAL),
+            special::FIRST.. => {
+                adjacent[adjacent_count] = place as u8;
+                adjacent_count += 1;
+                ttl_words[place] = words;
+                (UNUSUAL, adjacency)
+            }
+            _ => continue,
+        };
+        numbers[place] = output;
+        let tag = Tag(frames.packets()[place].tag());
+        frames.set_tag(place, tag.with(number).0);
+    }
+    let known = &mut KnownFacts::<F> { ttl_words, state_words, numbers };
+    divert::<F>(frames, known, &adjacent[..adjacent_count], given.targets);
 }

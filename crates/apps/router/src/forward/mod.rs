@@ -1,8 +1,9 @@
 //! The forwarding of both families in one loop: `ip4-forward` and `ip6-forward`.
 //!
 //! The loop (`fused`) decides about packets as `ip4-input`, `ip4-lookup` and `ip4-rewrite` would, if all three would find
-//! them usual. It decides about nothing else: every other packet goes on to these apps as it came, so that each rule, each
-//! reason for a drop and each counter has its place there. Property tests compare what both make of the same packets.
+//! them usual, or of the kinds that floods are made of. It decides about nothing else: every other packet goes on to these
+//! apps as it came, so that each rule, each reason for a drop and each counter has its place there. Property tests compare
+//! what both make of the same packets.
 
 mod fused;
 #[cfg(test)]
@@ -30,11 +31,12 @@ use fused::{Forwarded, FusedRoom, Given, StageClocks};
 /// Forwards packets: checks their headers, finds their adjacencies, and writes the Ethernet headers of their next hops, in
 /// one loop.
 ///
-/// Outputs have the names of ports. Packets that are not usual in every respect go to `unusual` as they came, and from
-/// there to `ip4-input` or `ip6-input`: those with options or a wrong header, for the router itself, without a route, whose
-/// time to live runs out, that are too long, or whose neighbour is not known. `error` gets copies of packets whose sender
-/// has a better first hop on its link. While a trace or a tap runs, all packets go to `unusual`, so that each stage is
-/// seen.
+/// Outputs have the names of ports. Packets of which floods are made go where the apps of the stages would send them:
+/// to `to-router` those for the router itself, to `error` those without a route, whose time runs out or that are too long,
+/// with copies of those whose sender has a better first hop on its link, to `resolve` those to neighbours that are not
+/// known. All others that are not usual in every respect go to `unusual` as they came, and from there to `ip4-input` or
+/// `ip6-input`, and so do those of an output that is not linked. While a trace or a tap runs, all packets go to `unusual`,
+/// so that each stage is seen.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -49,6 +51,8 @@ pub struct Forward<F: Forwarded> {
     outputs: Vec<u16>,
     unusual: Option<u16>,
     error: Option<u16>,
+    resolve: Option<u16>,
+    to_router: Option<u16>,
     redirects: Redirects,
     next_vectors: NextVectors,
     room: FusedRoom<F>,
@@ -72,7 +76,8 @@ counters! { for[F: Forwarded] Forward<F>;
 impl<F: Forwarded> App for Forward<F> {
     const INPUTS: Ports =
         Ports::Named(&[Port::required("input", "packets behind an Ethernet header, tagged with their interface")]);
-    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `unusual` and `error`" };
+    const OUTPUTS: Ports =
+        Ports::Any { at_least: 1, help: "frames of a port; `unusual`, `error`, `resolve`, `to-router`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
@@ -98,6 +103,8 @@ impl<F: Forwarded> Forward<F> {
             outputs: Vec::new(),
             unusual: None,
             error: None,
+            resolve: None,
+            to_router: None,
             redirects: Redirects::default(),
             next_vectors: NextVectors::new(),
             room: FusedRoom::new(),
@@ -108,8 +115,8 @@ impl<F: Forwarded> Forward<F> {
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
         self.outputs = outputs_of_interfaces(io, &self.domain);
-        self.error = find_output(io, "error");
-        self.unusual = find_output(io, "unusual");
+        [self.unusual, self.error, self.resolve, self.to_router] =
+            ["unusual", "error", "resolve", "to-router"].map(|name| find_output(io, name));
         self.next_vectors.resize(io.outputs());
     }
 
@@ -120,20 +127,22 @@ impl<F: Forwarded> Forward<F> {
         if input.is_empty() {
             return;
         }
-        let Forward { domain, outputs, unusual, error, redirects, next_vectors, room } = self;
+        let Forward { unusual, error, resolve, to_router, .. } = *self;
+        let Forward { domain, outputs, redirects, next_vectors, room, .. } = self;
         let vrf = domain.tables();
         let mut contents = input.contents_mut();
         let count = contents.packets().len();
         let numbers = next_vectors.nexts(count);
-        let targets = RewriteTargets { adjacencies: vrf.adjacencies(), outputs, error: UNUSUAL, resolve: UNUSUAL };
+        let [to_error, to_resolve, to_router] = [error, resolve, to_router].map(|output| output.unwrap_or(UNUSUAL));
+        let targets = RewriteTargets { adjacencies: vrf.adjacencies(), outputs, error: to_error, resolve: to_resolve };
         let redirect = |packets: &[Packet], adjacencies: &[u32], numbers: &[u16]| {
-            if let Some(error) = *error {
+            if let Some(error) = error {
                 let adjacency = |at: usize| if numbers[at] == USUAL { adjacencies[at] } else { special::NO_ROUTE };
                 io.count(Self::UNMADE, redirects.look(io, domain, packets, adjacency, error));
             }
         };
         let mut clocks = StageClocks::begin(io.is_recorded());
-        let given = Given { vrf, targets, ahead: io.prefetch() };
+        let given = Given { vrf, targets, to_router, ahead: io.prefetch() };
         let left_over = fused::forward(room, &mut contents, given, io, numbers, &mut clocks, redirect);
         if io.is_recorded() {
             let [input, lookup, rewrite] = clocks.stages;
@@ -149,7 +158,7 @@ impl<F: Forwarded> Forward<F> {
             for (place, (packet, number)) in input.packets_mut().iter_mut().zip(&mut *numbers).enumerate() {
                 if *number == UNUSUAL {
                     let forwarded = room.found(place).and_then(|index| forward_one::<F>(packet, index, targets));
-                    *number = forwarded.or(*unusual).unwrap_or(UNUSUAL);
+                    *number = forwarded.or(unusual).unwrap_or(UNUSUAL);
                 } else if left_over.are_longer {
                     cut_trailer(packet);
                 }

@@ -108,7 +108,7 @@ impl Router {
     pub(crate) fn new(is_fused: bool) -> Router {
         let domain = Arc::new(RoutingDomain::new(vrf()));
         let looks = ["output", "local", "error"];
-        let forward_outputs = ["a", "b", "trunk", "unusual", "error"];
+        let forward_outputs = ["a", "b", "trunk", "unusual", "error", "resolve", "to-router"];
         let forwards = is_fused.then(|| {
             [
                 Rig::new(Ip4Forward::new(Arc::clone(&domain)), &["input"], &forward_outputs),
@@ -153,11 +153,12 @@ impl Router {
         self.input.send_packets(port, packets);
         self.input.settle();
         let mut sent = BTreeMap::<&str, Left>::new();
-        let mut leave = |rig: &mut Rig, outputs: &[&'static str]| {
-            for &output in outputs {
-                let left = rig.received_packets(output);
-                sent.entry(output).or_default().extend(left.iter().map(|it| (it.bytes().to_vec(), it.tag())));
-            }
+        let leave_as = |sent: &mut BTreeMap<&str, Left>, rig: &mut Rig, output: &str, name: &'static str| {
+            let left = rig.received_packets(output);
+            sent.entry(name).or_default().extend(left.iter().map(|it| (it.bytes().to_vec(), it.tag())));
+        };
+        let leave = |sent: &mut BTreeMap<&'static str, Left>, rig: &mut Rig, outputs: &[&'static str]| {
+            outputs.iter().for_each(|output| leave_as(sent, rig, output, output));
         };
         for (number, (output, [input, look, rewrite])) in ["ip4", "ip6"].into_iter().zip(&mut self.families).enumerate()
         {
@@ -166,25 +167,26 @@ impl Router {
                 let forward = &mut forwards[number];
                 forward.send_packets("input", packets);
                 forward.settle();
-                leave(forward, &["a", "b", "trunk", "error"]);
+                leave(&mut sent, forward, &["a", "b", "trunk", "error", "resolve"]);
+                leave_as(&mut sent, forward, "to-router", "local");
                 packets = forward.received_packets("unusual");
             }
             input.send_packets("input", packets);
             input.settle();
-            leave(input, &["error"]);
+            leave(&mut sent, input, &["error"]);
             look.send_packets("input", input.received_packets("output"));
             if output == "ip4" {
                 self.options.send_packets("input", input.received_packets("options"));
                 self.options.settle();
-                leave(&mut self.options, &["error"]);
+                leave(&mut sent, &mut self.options, &["error"]);
                 look.send_packets("input", self.options.received_packets("output"));
             }
             look.settle();
-            leave(look, &["local", "error"]);
+            leave(&mut sent, look, &["local", "error"]);
             let packets = look.received_packets("output");
             rewrite.send_packets("input", packets);
             rewrite.settle();
-            leave(rewrite, &REWRITES);
+            leave(&mut sent, rewrite, &REWRITES);
         }
         sent
     }

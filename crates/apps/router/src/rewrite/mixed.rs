@@ -12,11 +12,11 @@ use super::RewriteTargets;
 use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 
 /// What is known of the packets of a batch.
-pub(super) struct KnownFacts<'b, F: Family> {
-    pub(super) ttl_words: &'b [F::TtlWords],
-    pub(super) state_words: &'b [SeqSnapshot],
+pub(crate) struct KnownFacts<'b, F: Family> {
+    pub(crate) ttl_words: &'b [F::TtlWords],
+    pub(crate) state_words: &'b [SeqSnapshot],
     /// The output of each packet's interface.
-    pub(super) numbers: &'b mut [u16],
+    pub(crate) numbers: &'b mut [u16],
 }
 
 /// The places of packets in a batch: first those of the usual ones, then those of the others.
@@ -38,6 +38,12 @@ impl Places {
             others_count += is_other;
         }
         [usual_count, others_count]
+    }
+
+    /// The places of the other packets, of which there are so many. Hot.
+    #[inline(always)]
+    pub(crate) fn others(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.0[1][..count].iter().map(|&place| place.into())
     }
 
     /// The places of the usual packets, of which there are so many. Hot.
@@ -98,7 +104,7 @@ fn write_usual<F: Family>(
 
 /// Numbers and tags packets as the decision about each of them would, if that is certain. Hot.
 #[inline(never)]
-fn divert<F: Family>(
+pub(crate) fn divert<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &[u8],

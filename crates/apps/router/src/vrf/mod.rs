@@ -34,7 +34,7 @@ use crate::policy::{Policies, Policy};
 const MAX_FILE: u64 = 256 << 20;
 
 /// Names that ports of rewriting apps cannot have, because other outputs have them.
-pub(crate) const RESERVED: [&str; 5] = ["error", "resolve", "fragment", "resolve6", "unusual"];
+pub(crate) const RESERVED: [&str; 6] = ["error", "resolve", "fragment", "resolve6", "unusual", "to-router"];
 
 /// The output of `nd` for IPv4 packets whose senders are to get an ICMP error.
 pub(crate) const ERROR4: &str = "error4";

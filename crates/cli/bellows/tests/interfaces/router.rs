@@ -87,11 +87,11 @@ fn hosts_behind_a_router_reach_one_another() {
     drop(servers);
     assert_eq!(routed.hosts.each_ref().map(traffic::checksum_errors), [0, 0]);
     let counters = running.counters();
-    assert_eq!(
-        app(&counters, "router/ip4-rewrite")["lost"].as_object().map(serde_json::Map::len),
-        Some(0),
-        "{counters:#}"
-    );
+    for part in ["router/ip4-forward", "router/ip4-rewrite"] {
+        let lost = app(&counters, part)["lost"].as_object().map(serde_json::Map::len);
+        assert_eq!(lost, Some(0), "{part}: {counters:#}");
+    }
+    assert!(app(&counters, "router/ip4-forward")["in_packets"].as_u64() > Some(1000), "{counters:#}");
     routed.stop(running);
 }
 
@@ -265,7 +265,7 @@ fn a_router_forwards_on_two_workers() {
     // Each connection is another flow.
     eventually("packets on both workers", || {
         traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
-        ["router/ip4-rewrite", "router/two-ip4-rewrite"].iter().all(|part| packets(part) > 100)
+        ["router/ip4-forward", "router/two-ip4-forward"].iter().all(|part| packets(part) > 100)
     });
     for direction in [StreamDirection::There, StreamDirection::Back] {
         traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);

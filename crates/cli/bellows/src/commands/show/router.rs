@@ -41,6 +41,9 @@ pub(super) fn interfaces(objects: &[ObjectStatus], counters: &Snapshot) -> Vec<R
     objects.iter().filter(|object| object.kind == "vrf").flat_map(|object| of_domain(object, counters)).collect()
 }
 
+/// The apps that send packets to the outputs of ports.
+const SENDERS: [&str; 4] = ["ip4-forward", "ip6-forward", "ip4-rewrite", "ip6-rewrite"];
+
 fn of_domain(object: &ObjectStatus, counters: &Snapshot) -> Vec<RouterInterface> {
     // Parts of the same compound app; the apps of the whole network for a domain that is not a part.
     let compound = object.object.rsplit_once('/').map_or("", |(compound, _)| compound);
@@ -57,7 +60,7 @@ fn of_domain(object: &ObjectStatus, counters: &Snapshot) -> Vec<RouterInterface>
     let output = |port: &str| -> Option<&AppCounts> {
         let leads_there = |link: &&LinkCounts| {
             let (app, sent) = link.from.rsplit_once('.').unwrap_or_default();
-            sent == port && is_near(app) && matches!(kind_of(app), "ip4-rewrite" | "ip6-rewrite")
+            sent == port && is_near(app) && SENDERS.contains(&kind_of(app))
         };
         let link = counters.links.iter().find(leads_there)?;
         let (app, _) = link.to.rsplit_once('.')?;

@@ -11,14 +11,7 @@ use super::variants::Variant;
 use crate::workers::fail;
 
 /// The apps to watch: all that a packet passes behind the one that holds it.
-pub(super) const APPS: [&str; 6] = [
-    "router/ethernet-input",
-    "router/ip4-input",
-    "router/ip4-lookup",
-    "router/ip4-rewrite",
-    "router/out-output",
-    "sink",
-];
+pub(super) const APPS: [&str; 4] = ["router/ethernet-input", "router/ip4-forward", "router/out-output", "sink"];
 
 /// The network, which is one of the examples.
 const NETWORK: &str = include_str!("../../../../../../examples/router-costs.toml");
