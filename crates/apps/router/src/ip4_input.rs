@@ -16,7 +16,7 @@ use bellows_wire::Sum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::{BATCH, Columns, FEW, LookAhead, STEP, UNUSUAL, USUAL, load_u32, load_words};
+use crate::forwarding::{BATCH, Columns, FEW, LookAhead, STEP, UNUSUAL, USUAL, load_u32, load_words, usual_if};
 use crate::router_bench::{Behind, row};
 
 /// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
@@ -134,7 +134,8 @@ impl<const VERIFY: bool> Loop for Check<'_, VERIFY> {
                 continue;
             };
             read(&frames, &mut look_ahead, columns);
-            is_longer |= columns.number(numbers, are_right::<VERIFY>, behind);
+            is_longer |=
+                columns.number(numbers, |row, word, length| usual_if(are_right::<VERIFY>(row, word, length)), behind);
         }
         is_longer
     }

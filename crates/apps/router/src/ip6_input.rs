@@ -15,7 +15,7 @@ use bellows_vrf::{IcmpError, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::{BATCH, Columns, FEW, LookAhead, STEP, UNUSUAL, USUAL, load_words};
+use crate::forwarding::{BATCH, Columns, FEW, LookAhead, STEP, UNUSUAL, USUAL, load_words, usual_if};
 use crate::ipv6_options::{BadOptions, check_options};
 use crate::router_bench::{Behind, row};
 
@@ -105,7 +105,7 @@ impl Loop for Check<'_> {
                 continue;
             };
             read(&frames, &mut look_ahead, columns);
-            is_longer |= columns.number(numbers, |row, _, length| are_right(row, length), behind);
+            is_longer |= columns.number(numbers, |row, _, length| usual_if(are_right(row, length)), behind);
         }
         is_longer
     }

@@ -16,7 +16,7 @@ use bellows_sys::simd::{Loop, Simd};
 use bellows_vrf::adjacency::{AdjacencyState, AdjacencyTable, InCommon, special};
 use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
 
-use crate::forwarding::{BATCH, Columns, ETHERNET, Family, Headers, LookAhead, UNUSUAL, USUAL, V4, V6};
+use crate::forwarding::{BATCH, Columns, ETHERNET, Family, Headers, LookAhead, UNUSUAL, USUAL, V4, V6, usual_if};
 use crate::lookup::{Repeated, flow_hash, has_groups};
 use crate::rewrite::{KnownFacts, Places, RewriteTargets, divert, number_by_interface};
 use crate::{ip4_input, ip6_input};
@@ -37,12 +37,12 @@ pub trait Forwarded: Family<TtlWords = u32> {
     /// Writes destinations that are in columns. Hot.
     fn destinations(columns: &Columns, destinations: &mut [Self::Address]);
 
-    /// Numbers packets by whether their headers are right, so that they may go a hop further, and writes what their
-    /// [words](Family::TtlWords) become then. Returns whether any may have bytes behind it. Hot.
+    /// Numbers packets by what is [known of their headers](judged), and writes what their [words](Family::TtlWords) become
+    /// with a hop. Returns whether any may have bytes behind it. Hot.
     fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool;
 
-    /// Whether the header of a packet is right, though it may go no hop further, and its [words](Family::TtlWords).
-    fn check(columns: &Columns, place: usize) -> (bool, u32);
+    /// The [words](Family::TtlWords) in a row. Hot.
+    fn words_of(row: [u32; 4]) -> u32;
 }
 
 impl Forwarded for V4 {
@@ -60,19 +60,16 @@ impl Forwarded for V4 {
 
     #[inline(always)]
     fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool {
-        let words = |[_, _, words, source]: [u32; 4]| Self::ttl_words_from(words, source);
-        let are_right = |row, destination, length| {
-            ip4_input::are_right::<true>(row, destination, length) & Self::ttl_ok(words(row))
+        let number = |row, destination, length| {
+            judged(ip4_input::are_right::<true>(row, destination, length), Self::ttl_ok(Self::words_of(row)))
         };
         set(decremented, columns, numbers.len(), |[_, _, words, _]| Self::decremented(words));
-        columns.number(numbers, are_right, ip4_input::behind)
+        columns.number(numbers, number, ip4_input::behind)
     }
 
     #[inline(always)]
-    fn check(columns: &Columns, place: usize) -> (bool, u32) {
-        let (row, destination, length) = (columns.rows[place], columns.words[place], columns.lengths[place]);
-        let [_, _, words, source] = row;
-        (ip4_input::are_right::<true>(row, destination, length), Self::ttl_words_from(words, source))
+    fn words_of([_, _, words, source]: [u32; 4]) -> u32 {
+        Self::ttl_words_from(words, source)
     }
 }
 
@@ -95,23 +92,25 @@ impl Forwarded for V6 {
 
     #[inline(always)]
     fn number(columns: &Columns, numbers: &mut [u16], decremented: &mut [u32; BATCH]) -> bool {
-        let words = words_of;
-        let are_right = |row, _, length| ip6_input::are_right(row, length) & Self::ttl_ok(words(row));
-        set(decremented, columns, numbers.len(), |row| Self::decremented(words(row)));
-        columns.number(numbers, are_right, ip6_input::behind)
+        let number = |row, _, length| judged(ip6_input::are_right(row, length), Self::ttl_ok(Self::words_of(row)));
+        set(decremented, columns, numbers.len(), |row| Self::decremented(Self::words_of(row)));
+        columns.number(numbers, number, ip6_input::behind)
     }
 
     #[inline(always)]
-    fn check(columns: &Columns, place: usize) -> (bool, u32) {
-        let row = columns.rows[place];
-        (ip6_input::are_right(row, columns.lengths[place]), words_of(row))
+    fn words_of([_, second, source, _]: [u32; 4]) -> u32 {
+        second >> 16 | source << 16
     }
 }
 
-/// The words of [`Family::TtlWords`] in a row of IPv6. Hot.
+/// The number of a packet whose header is right, but which may go no hop further.
+const EXPIRED: u16 = 1;
+
+/// The number of a packet by what is known of its header. Hot.
 #[inline(always)]
-fn words_of([_, second, source, _]: [u32; 4]) -> u32 {
-    second >> 16 | source << 16
+fn judged(is_right: bool, ttl_ok: bool) -> u16 {
+    let number = if ttl_ok { USUAL } else { EXPIRED };
+    if is_right { number } else { UNUSUAL }
 }
 
 /// Writes what `of` makes of each row. Hot.
@@ -126,8 +125,8 @@ pub(super) struct FusedRoom<F: Family> {
     batch: Box<BatchRoom>,
     destinations: Vec<F::Address>,
     adjacencies: Vec<u32>,
-    /// Of the packets that were not forwarded, those whose headers are right.
-    are_right: Vec<bool>,
+    /// What is known of the headers of a batch in which not all packets are usual.
+    headers: Vec<u16>,
     repeated: Repeated<F>,
 }
 
@@ -154,14 +153,14 @@ impl<F: Family> FusedRoom<F> {
             batch: Box::new(batch),
             destinations: vec![F::Address::default(); CAPACITY],
             adjacencies: vec![0; CAPACITY],
-            are_right: vec![false; CAPACITY],
+            headers: vec![UNUSUAL; CAPACITY],
             repeated: Repeated::new(),
         }
     }
 
     /// What was found for a packet that was not forwarded, by its place in the last vector, if its header is right.
     pub(super) fn found(&self, place: usize) -> Option<u32> {
-        self.are_right[place].then_some(self.adjacencies[place])
+        (self.headers[place] == USUAL).then_some(self.adjacencies[place])
     }
 }
 
@@ -211,8 +210,8 @@ impl StageClocks {
 }
 
 /// Forwards packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Others that floods are
-/// made of are numbered and tagged for the apps that answer them; the rest get the number [`UNUSUAL`]. `look` sees the packets of each batch before they
-/// change, with their adjacencies, and with numbers that say whether their headers are right. Hot.
+/// made of are numbered and tagged for the apps that answer them; the rest get the number [`UNUSUAL`]. `look` sees the packets
+/// of each batch before they change, with their adjacencies, and with what is known of their headers. Hot.
 #[inline]
 pub(super) fn forward<F: Forwarded>(
     room: &mut FusedRoom<F>,
@@ -224,38 +223,39 @@ pub(super) fn forward<F: Forwarded>(
     mut look: impl FnMut(&[Packet], &[u32], &[u16]),
 ) -> LeftOver {
     let Given { vrf, targets, ahead, .. } = given;
-    let FusedRoom { columns, batch, destinations, adjacencies, are_right, repeated } = room;
+    let FusedRoom { columns, batch, destinations, adjacencies, headers, repeated } = room;
     let table = targets.adjacencies.table();
     let mut left_over = LeftOver::default();
-    let places = destinations.chunks_mut(BATCH).zip(adjacencies.chunks_mut(BATCH)).zip(are_right.chunks_mut(BATCH));
-    for ((mut packets, numbers), ((destinations, adjacencies), are_right)) in
+    let places = destinations.chunks_mut(BATCH).zip(adjacencies.chunks_mut(BATCH)).zip(headers.chunks_mut(BATCH));
+    for ((mut packets, numbers), ((destinations, adjacencies), headers)) in
         packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)).zip(places)
     {
         let count = numbers.len();
-        let (destinations, adjacencies) = (&mut destinations[..count], &mut adjacencies[..count]);
+        let (destinations, adjacencies, headers) =
+            (&mut destinations[..count], &mut adjacencies[..count], &mut headers[..count]);
         let Some(mut frames) = Simd::chosen().run(Begin(&mut packets, &mut columns.lengths, PhantomData::<F>)) else {
-            are_right.fill(false);
+            headers.fill(UNUSUAL);
             numbers.fill(UNUSUAL);
             left_over.are_unusual = true;
             continue;
         };
         read::<F>(&frames.frames(), ahead, columns, destinations);
         left_over.are_longer |=
-            Simd::chosen().run(Check::<F> { columns, destinations, numbers, decremented: &mut batch.decremented });
+            Simd::chosen().run(Check::<F> { columns, destinations, headers, decremented: &mut batch.decremented });
         clocks.end(0);
         repeated.look_up(vrf, breath, destinations, adjacencies);
         if has_groups(adjacencies) {
             vrf.choose_paths(breath, adjacencies, |place| flow_hash(&frames.packets()[place]));
         }
         clocks.end(1);
-        look(frames.packets(), adjacencies, numbers);
+        look(frames.packets(), adjacencies, headers);
         let state_words = &mut batch.state_words[..count];
         let only = Simd::chosen().run(Only(adjacencies));
         match only {
             Some(adjacency) => state_words.fill(table.state_word(adjacency)),
             None => read_state_words(adjacencies, table, state_words),
         }
-        let in_common = Simd::chosen().run(Judge { lengths: &columns.lengths, state_words, numbers });
+        let in_common = Simd::chosen().run(Judge { lengths: &columns.lengths, state_words, headers });
         if in_common.are_usual && number(state_words, in_common.interface, targets, numbers) {
             let all = match only {
                 Some(adjacency) if write_same::<F>(&mut frames, adjacency, table, batch) => true,
@@ -265,23 +265,18 @@ pub(super) fn forward<F: Forwarded>(
                 }
                 None => write_all::<F>(&mut frames, adjacencies, table, batch, numbers),
             };
-            are_right.fill(true);
-            repeated.keep(destinations, adjacencies, 0);
             left_over.are_unusual |= !all;
+            repeated.keep(destinations, adjacencies, 0);
             clocks.end(2);
             continue;
         }
-        if in_common.are_usual {
-            are_right.fill(true);
-        } else {
-            number_each(state_words, &columns.lengths, targets, numbers, are_right);
-        }
         let is_local = |&&adjacency: &&u32| adjacency == special::LOCAL;
         repeated.keep(destinations, adjacencies, adjacencies.iter().filter(is_local).count());
+        Simd::chosen().run(Separate { lengths: &columns.lengths, state_words, headers, numbers });
         let [usual, others] = batch.places.separate(numbers);
-        write_some::<F>(&mut frames, adjacencies, table, batch, usual, numbers);
-        refer::<F>(&mut frames, (columns, adjacencies), given, batch, others, numbers);
-        left_over.are_unusual = true;
+        write_some::<F>(&mut frames, adjacencies, targets, batch, usual, numbers);
+        refer::<F>(&mut frames, (columns, adjacencies, headers), given, batch, others, numbers);
+        left_over.are_unusual |= numbers.iter().fold(0, |any, &number| any | number) & UNUSUAL != 0;
         clocks.end(2);
     }
     left_over
@@ -316,7 +311,7 @@ fn read<F: Forwarded>(
 struct Check<'a, F: Forwarded> {
     columns: &'a Columns,
     destinations: &'a mut [F::Address],
-    numbers: &'a mut [u16],
+    headers: &'a mut [u16],
     decremented: &'a mut [u32; BATCH],
 }
 
@@ -326,7 +321,7 @@ impl<F: Forwarded> Loop for Check<'_, F> {
     #[inline(always)]
     fn run(self) -> bool {
         F::destinations(self.columns, self.destinations);
-        F::number(self.columns, self.numbers, self.decremented)
+        F::number(self.columns, self.headers, self.decremented)
     }
 }
 
@@ -336,13 +331,6 @@ fn read_state_words(adjacencies: &[u32], table: AdjacencyTable<'_>, state_words:
     for (&adjacency, state_word) in adjacencies.iter().zip(state_words) {
         *state_word = table.state_word(adjacency);
     }
-}
-
-/// Whether a packet with a right header is forwarded to an adjacency. Hot.
-#[inline(always)]
-fn is_usual(state_word: SeqSnapshot, length: u32) -> bool {
-    let state = AdjacencyState::of(state_word);
-    state.is_usual() & (length <= ETHERNET as u32 + u32::from(state.mtu()))
 }
 
 /// The adjacency of all packets, if they have the same.
@@ -363,7 +351,7 @@ impl Loop for Only<'_> {
 struct Judge<'a> {
     lengths: &'a [u32; BATCH],
     state_words: &'a [SeqSnapshot],
-    numbers: &'a [u16],
+    headers: &'a [u16],
 }
 
 impl Loop for Judge<'_> {
@@ -371,9 +359,31 @@ impl Loop for Judge<'_> {
 
     #[inline(always)]
     fn run(self) -> InCommon {
-        let are_right = self.numbers.iter().fold(0, |any, &number| any | number) == USUAL;
+        let are_right = self.headers.iter().fold(0, |any, &header| any | header) == USUAL;
         let in_common = InCommon::of(self.state_words, self.lengths);
         InCommon { are_usual: are_right & in_common.are_usual, ..in_common }
+    }
+}
+
+/// Numbers the packets of a batch by whether they are usual.
+struct Separate<'a> {
+    lengths: &'a [u32; BATCH],
+    state_words: &'a [SeqSnapshot],
+    headers: &'a [u16],
+    numbers: &'a mut [u16],
+}
+
+impl Loop for Separate<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let known = self.headers.iter().zip(self.state_words).zip(self.lengths);
+        for (((&header, &state_word), &length), number) in known.zip(self.numbers) {
+            let state = AdjacencyState::of(state_word);
+            let fits = u64::from(length) <= ETHERNET as u64 + u64::from(state.mtu());
+            *number = usual_if((header == USUAL) & state.is_usual() & fits);
+        }
     }
 }
 
@@ -389,22 +399,6 @@ fn number(
     let output = targets.output(interface);
     numbers.fill(output);
     output != UNUSUAL
-}
-
-/// Numbers the packets of a batch in which not all are usual. Hot.
-#[inline(never)]
-fn number_each(
-    state_words: &[SeqSnapshot],
-    lengths: &[u32; BATCH],
-    targets: RewriteTargets<'_>,
-    numbers: &mut [u16],
-    are_right: &mut [bool],
-) {
-    for (((&state_word, &length), number), is_right) in state_words.iter().zip(lengths).zip(numbers).zip(are_right) {
-        *is_right = *number == USUAL;
-        let output = targets.output(AdjacencyState::of(state_word).interface());
-        *number = if *is_right & is_usual(state_word, length) { output } else { UNUSUAL };
-    }
 }
 
 /// Writes the header of a packet, unless its adjacency has changed: then it is not usual any more. Hot.
@@ -462,23 +456,25 @@ fn write_all<F: Forwarded>(
     all
 }
 
-/// Writes the headers of the packets that are usual. They are found without a branch, because floods are mixed with them.
-/// Hot.
+/// Writes the headers of the packets that are usual, and numbers them by their outputs. They are found without a branch,
+/// because floods are mixed with them. Hot.
 #[inline(never)]
 fn write_some<F: Forwarded>(
     frames: &mut FramesMut<'_, F::Headers>,
     adjacencies: &[u32],
-    table: AdjacencyTable<'_>,
+    targets: RewriteTargets<'_>,
     batch: &BatchRoom,
     count: usize,
     numbers: &mut [u16],
 ) {
     let BatchRoom { state_words, decremented, places, .. } = batch;
+    let table = targets.adjacencies.table();
     for place in places.usual(count) {
         let (_, headers) = frames.at_mut(place);
-        if !write::<F>(headers, adjacencies[place], table, (state_words[place], decremented[place])) {
-            numbers[place] = UNUSUAL;
-        }
+        let output = targets.output(AdjacencyState::of(state_words[place]).interface());
+        let known = (state_words[place], decremented[place]);
+        let is_sent = output != UNUSUAL && write::<F>(headers, adjacencies[place], table, known);
+        numbers[place] = if is_sent { output } else { UNUSUAL };
     }
 }
 
@@ -487,7 +483,7 @@ fn write_some<F: Forwarded>(
 #[inline(never)]
 fn refer<F: Forwarded>(
     frames: &mut FramesMut<'_, F::Headers>,
-    (columns, adjacencies): (&Columns, &[u32]),
+    (columns, adjacencies, headers): (&Columns, &[u32], &[u16]),
     given: Given<'_>,
     batch: &mut BatchRoom,
     count: usize,
@@ -496,11 +492,10 @@ fn refer<F: Forwarded>(
     let BatchRoom { state_words, places, ttl_words, adjacent, .. } = batch;
     let mut adjacent_count = 0;
     for place in places.others(count) {
-        let (is_right, words) = F::check(columns, place);
         let adjacency = adjacencies[place];
         let told = |reason| (given.targets.error, IcmpError::of(reason).number());
         let (output, number) = match adjacency {
-            _ if !is_right => continue,
+            _ if headers[place] == UNUSUAL => continue,
             NO_ROUTE | special::NO_ROUTE => told(Reason::NoRoute),
             special::UNREACHABLE => told(F::UNREACHABLE),
             special::PROHIBIT => told(Reason::Prohibited),
@@ -508,7 +503,7 @@ fn refer<F: Forwarded>(
             special::FIRST.. => {
                 adjacent[adjacent_count] = place as u8;
                 adjacent_count += 1;
-                ttl_words[place] = words;
+                ttl_words[place] = F::words_of(columns.rows[place]);
                 (UNUSUAL, adjacency)
             }
             _ => continue,

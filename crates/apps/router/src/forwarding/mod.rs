@@ -39,6 +39,12 @@ pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {
 /// The number of a packet that goes the usual way: to the first output.
 pub(crate) const USUAL: u16 = 0;
 
+/// [`USUAL`] for a packet whose header is right.
+#[inline(always)]
+pub(crate) fn usual_if(is_right: bool) -> u16 {
+    if is_right { USUAL } else { UNUSUAL }
+}
+
 /// Packets whose headers are handled together.
 pub(crate) const BATCH: usize = 128;
 
@@ -135,14 +141,14 @@ impl Columns {
         Box::new(Columns { rows: [[0; 4]; BATCH], words: [0; BATCH], lengths: [0; BATCH] })
     }
 
-    /// Numbers the packets of a batch by whether their headers are right. Blocks are checked whole, so that no part of the
-    /// loop is left over. `behind` is the bytes behind a packet that is right. Returns whether any packet may have some.
+    /// Numbers the packets of a batch by what `number` says of their headers. Blocks are checked whole, so that no part of
+    /// the loop is left over. `behind` is the bytes behind a packet that is right. Returns whether any packet may have some.
     /// Hot.
     #[inline(always)]
     pub(crate) fn number(
         &self,
         numbers: &mut [u16],
-        are_right: impl Fn([u32; 4], u32, u32) -> bool,
+        number: impl Fn([u32; 4], u32, u32) -> u16,
         behind: impl Fn([u32; 4], u32) -> u32,
     ) -> bool {
         let rows = self.rows.iter().zip(&self.lengths).take(numbers.len());
@@ -155,10 +161,7 @@ impl Columns {
             .zip(self.words.as_chunks::<BLOCK>().0)
             .zip(self.lengths.as_chunks::<BLOCK>().0);
         for (((rows, words), lengths), numbers) in blocks.zip(numbers.chunks_mut(BLOCK)) {
-            let checked = std::array::from_fn::<_, BLOCK, _>(|at| {
-                let is_right = are_right(rows[at], words[at], lengths[at]);
-                if is_right { USUAL } else { UNUSUAL }
-            });
+            let checked = std::array::from_fn::<_, BLOCK, _>(|at| number(rows[at], words[at], lengths[at]));
             match numbers.as_mut_array() {
                 Some(numbers) => *numbers = checked,
                 None => numbers.copy_from_slice(&checked[..numbers.len()]),
