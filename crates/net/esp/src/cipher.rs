@@ -1,5 +1,7 @@
 //! A key, ready for use: the ciphers of `ring`.
 
+use std::hint::black_box;
+
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;
 
@@ -23,13 +25,9 @@ pub struct BadIcv;
 impl Cipher {
     /// Expands a key.
     pub fn new(keys: &Keys) -> Cipher {
-        let algorithm = match keys.algorithm() {
-            Algorithm::Aes128Gcm => &aead::AES_128_GCM,
-            Algorithm::Aes256Gcm => &aead::AES_256_GCM,
-            Algorithm::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
-        };
-        let key = UnboundKey::new(algorithm, keys.key()).expect("keys have the length of their algorithm");
-        Cipher { salt: keys.salt(), key: vec![LessSafeKey::new(key)] }
+        let key = expand(keys);
+        overwrite_stack();
+        Cipher { salt: keys.salt(), key }
     }
 
     /// The instructions that AES-GCM uses on this processor.
@@ -64,6 +62,28 @@ impl Cipher {
         nonce[SALT..].copy_from_slice(iv);
         Nonce::assume_unique_for_key(nonce)
     }
+}
+
+/// Expands a key, and leaves copies of it on the stack.
+#[inline(never)]
+fn expand(keys: &Keys) -> Vec<LessSafeKey> {
+    let algorithm = match keys.algorithm() {
+        Algorithm::Aes128Gcm => &aead::AES_128_GCM,
+        Algorithm::Aes256Gcm => &aead::AES_256_GCM,
+        Algorithm::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+    };
+    let key = UnboundKey::new(algorithm, keys.key()).expect("keys have the length of their algorithm");
+    vec![LessSafeKey::new(key)]
+}
+
+/// Bytes of the stack below the caller that are overwritten: many times what an expansion takes.
+const OVERWRITTEN: usize = 32 << 10;
+
+/// Overwrites what calls before this one have left on the stack.
+#[inline(never)]
+fn overwrite_stack() {
+    let mut below = [0_u8; OVERWRITTEN];
+    black_box(&mut below);
 }
 
 impl Drop for Cipher {

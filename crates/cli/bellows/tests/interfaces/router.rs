@@ -265,7 +265,7 @@ fn a_router_forwards_on_two_workers() {
     // Each connection is another flow.
     eventually("packets on both workers", || {
         traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
-        ["router/ip4-forward", "router/two-ip4-forward"].iter().all(|part| packets(part) > 100)
+        ["router/ip4-rewrite", "router/two-ip4-rewrite"].iter().all(|part| packets(part) > 100)
     });
     for direction in [StreamDirection::There, StreamDirection::Back] {
         traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);

@@ -207,6 +207,8 @@ impl Sandbox {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let watchdog = Watchdog::new(&child);
         let mut log = BufReader::new(child.stderr.take().unwrap());
+        // A report may be longer than a pipe holds, and it ends before anybody asks for it.
+        let report = read_to_end(child.stdout.take().unwrap());
         let mut seen = String::new();
         // Warnings may come before.
         let running = loop {
@@ -217,10 +219,27 @@ impl Sandbox {
             assert!(length > 0, "it ended: {seen}");
         };
         let name = seen[running..].split('`').nth(3).unwrap_or_else(|| panic!("no name in {seen}")).to_owned();
-        let running = Running { sandbox: self, child: Some(child), _watchdog: watchdog, log: Some(log), name, seen };
+        let running = Running {
+            sandbox: self,
+            child: Some(child),
+            _watchdog: watchdog,
+            log: Some(log),
+            report: Some(report),
+            name,
+            seen,
+        };
         eventually("the control socket", || running.folder().join("control").exists());
         running
     }
+}
+
+/// Reads all that comes, on a thread.
+fn read_to_end(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        from.read_to_string(&mut text).unwrap();
+        text
+    })
 }
 
 /// A `run` in the background. It is killed when it is dropped.
@@ -229,6 +248,7 @@ pub struct Running<'a> {
     child: Option<Child>,
     _watchdog: Watchdog,
     log: Option<BufReader<std::process::ChildStderr>>,
+    report: Option<thread::JoinHandle<String>>,
     pub name: String,
     seen: String,
 }
@@ -264,14 +284,9 @@ impl Running<'_> {
     /// Waits for its end.
     pub fn wait(mut self) -> Said {
         let mut child = self.child.take().unwrap();
-        let mut log = self.log.take().unwrap();
-        let reader = thread::spawn(move || {
-            let mut rest = String::new();
-            log.read_to_string(&mut rest).unwrap();
-            rest
-        });
-        let mut stdout = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        let log = self.log.take().unwrap();
+        let reader = read_to_end(log);
+        let stdout = self.report.take().unwrap().join().unwrap();
         let code = child.wait().unwrap().code();
         let stderr = std::mem::take(&mut self.seen) + &reader.join().unwrap();
         Said { code, stdout, stderr }.balanced()

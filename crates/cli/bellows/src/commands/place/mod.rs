@@ -60,7 +60,7 @@ pub struct Arguments {
     /// Leave this app on its worker (repeatable)
     #[arg(long, value_name = "APP")]
     keep: Vec<String>,
-    /// Assume what a crossing costs instead of measuring it between two processors
+    /// Assume the cost of crossings, do not measure it
     #[arg(long)]
     assume_crossings: bool,
     /// Measure for this time [default: the counts so far, 2s after a reload and with --check; then up to 10s more until

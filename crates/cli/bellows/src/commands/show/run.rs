@@ -393,7 +393,12 @@ mod tests {
         let counters = [("recorded", 1_000), ("input_clocks", 5_000), ("rewrite_clocks", 6_500), ("unmade", 7)];
         forward.counters = counters.map(|(name, count)| (name.to_owned(), count)).into();
         let before = AppCounts { counters: forward.counters.clone(), ..AppCounts::default() };
-        let text = view(vec![AppCounts::default()], vec![forward.clone()]).render(&options(None, false), false);
+        let shown = view(vec![AppCounts::default()], vec![forward.clone()]);
+        let of_push = |row: &&Value| row["entry"] == "push";
+        let rows = shown.json(&options(None, false))["rows"].as_array().unwrap().clone();
+        let stages = &rows.iter().find(of_push).unwrap()["stages"];
+        assert_eq!(stages[0], json!({ "stage": "input", "clocks_per_packet": 5.0 }), "{stages}");
+        let text = shown.render(&options(None, false), false);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(rows.contains(&vec!["input", "5.00"]) && rows.contains(&vec!["rewrite", "6.50"]), "{text}");
         // Nothing was recorded meanwhile.

@@ -44,12 +44,12 @@ pub(super) fn ciphers(algorithm: Algorithm) -> Vec<(&'static str, Box<dyn BareCi
 }
 
 /// One key of one library.
-trait Key {
+trait BareKey {
     fn seal(&self, nonce: [u8; 12], data: &mut [u8], icv: &mut [u8; ICV]);
     fn open(&self, nonce: [u8; 12], data: &mut [u8], icv: &[u8; ICV]) -> bool;
 }
 
-impl Key for LessSafeKey {
+impl BareKey for LessSafeKey {
     fn seal(&self, nonce: [u8; 12], data: &mut [u8], icv: &mut [u8; ICV]) {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = self.seal_in_place_separate_tag(nonce, Aad::from(AAD), data);
@@ -62,7 +62,7 @@ impl Key for LessSafeKey {
     }
 }
 
-impl Key for AesGcm {
+impl BareKey for AesGcm {
     fn seal(&self, nonce: [u8; 12], data: &mut [u8], icv: &mut [u8; ICV]) {
         self.encrypt(&nonce, &AAD, data, icv);
     }
@@ -72,7 +72,7 @@ impl Key for AesGcm {
     }
 }
 
-impl Key for ChaCha20Poly1305 {
+impl BareKey for ChaCha20Poly1305 {
     fn seal(&self, nonce: [u8; 12], data: &mut [u8], icv: &mut [u8; ICV]) {
         self.encrypt(&nonce, &AAD, data, icv);
     }
@@ -82,11 +82,11 @@ impl Key for ChaCha20Poly1305 {
     }
 }
 
-impl<K: Key> BareCipher for K {
+impl<K: BareKey> BareCipher for K {
     fn seal(&self, number: u64, packets: &mut [Packet]) {
         for (number, packet) in (number..).zip(packets) {
             if let Some((data, icv)) = packet.bytes_mut()[ETHERNET..].split_last_chunk_mut() {
-                Key::seal(self, nonce(number), data, icv);
+                BareKey::seal(self, nonce(number), data, icv);
             }
         }
     }
@@ -94,7 +94,7 @@ impl<K: Key> BareCipher for K {
     fn open(&self, number: u64, packets: &mut [Packet]) -> bool {
         (number..).zip(packets).all(|(number, packet)| {
             let parts = packet.bytes_mut()[ETHERNET..].split_last_chunk_mut();
-            parts.is_some_and(|(data, icv)| Key::open(self, nonce(number), data, icv))
+            parts.is_some_and(|(data, icv)| BareKey::open(self, nonce(number), data, icv))
         })
     }
 }

@@ -109,7 +109,7 @@ const CASES: Cases = Cases {
         label(
             "library",
             LabelKind::Word(&["ring", "graviola"]),
-            "the library of the cipher: of the app `ring`, of the cipher alone and of ratios the fastest at this length",
+            "the library of the cipher: `ring` for the app; for the cipher alone and for ratios the faster one at this length, `ring` or `graviola`",
         ),
         label(
             "what",

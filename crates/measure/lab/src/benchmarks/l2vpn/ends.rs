@@ -363,6 +363,6 @@ mod tests {
         let links = here.links.iter().filter(|link| is_of_end(&link.from) || is_of_end(&link.to)).count();
         let kinds: BTreeSet<String> = parts(&here).into_iter().map(|(_, kind)| kind).collect();
         // As docs/reproductions.md says.
-        assert_eq!([parts(&here).len(), kinds.len(), links], [33, 24, 91]);
+        assert_eq!([parts(&here).len(), kinds.len(), links], [42, 27, 108]);
     }
 }
