@@ -1,7 +1,6 @@
 //! A key, ready for use: the ciphers of `ring`.
 
-use std::hint::black_box;
-
+use bellows_sys::stack;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;
 
@@ -26,7 +25,7 @@ impl Cipher {
     /// Expands a key.
     pub fn new(keys: &Keys) -> Cipher {
         let key = expand(keys);
-        overwrite_stack();
+        stack::wipe();
         Cipher { salt: keys.salt(), key }
     }
 
@@ -74,16 +73,6 @@ fn expand(keys: &Keys) -> Vec<LessSafeKey> {
     };
     let key = UnboundKey::new(algorithm, keys.key()).expect("keys have the length of their algorithm");
     vec![LessSafeKey::new(key)]
-}
-
-/// Bytes of the stack below the caller that are overwritten: many times what an expansion takes.
-const OVERWRITTEN: usize = 32 << 10;
-
-/// Overwrites what calls before this one have left on the stack.
-#[inline(never)]
-fn overwrite_stack() {
-    let mut below = [0_u8; OVERWRITTEN];
-    black_box(&mut below);
 }
 
 impl Drop for Cipher {
