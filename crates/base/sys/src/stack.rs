@@ -72,6 +72,30 @@ fn zero_vector_registers() {
     if is_x86_feature_detected!("avx") {
         // SAFETY: as above.
         unsafe { asm!("vzeroall", clobber_abi("C"), options(nomem, nostack, preserves_flags)) };
+    } else {
+        // SAFETY: as above; every processor of the architecture has this instruction.
+        unsafe {
+            asm!(
+                "pxor xmm0, xmm0",
+                "pxor xmm1, xmm1",
+                "pxor xmm2, xmm2",
+                "pxor xmm3, xmm3",
+                "pxor xmm4, xmm4",
+                "pxor xmm5, xmm5",
+                "pxor xmm6, xmm6",
+                "pxor xmm7, xmm7",
+                "pxor xmm8, xmm8",
+                "pxor xmm9, xmm9",
+                "pxor xmm10, xmm10",
+                "pxor xmm11, xmm11",
+                "pxor xmm12, xmm12",
+                "pxor xmm13, xmm13",
+                "pxor xmm14, xmm14",
+                "pxor xmm15, xmm15",
+                clobber_abi("C"),
+                options(nomem, nostack, preserves_flags),
+            );
+        }
     }
 }
 
@@ -97,6 +121,28 @@ mod tests {
         let lowest = if depth == 0 { place } else { leave(depth - 1).min(place) };
         black_box(&copy);
         lowest
+    }
+
+    #[test]
+    fn the_stack_of_signals_is_zeroed() {
+        // Threads of the standard library have one.
+        std::thread::spawn(|| {
+            // SAFETY: a value of zeros is one of this type, and the call writes to the variable alone.
+            let stack = unsafe {
+                let mut stack: libc::stack_t = std::mem::zeroed();
+                assert_eq!(libc::sigaltstack(std::ptr::null(), &raw mut stack), 0);
+                stack
+            };
+            assert!(!stack.ss_sp.is_null() && stack.ss_size > 4096);
+            let last = stack.ss_sp.cast::<u8>().wrapping_add(stack.ss_size - PATTERN.len()).cast::<[u8; 16]>();
+            // SAFETY: these are the last bytes of the thread's stack of signals, of which no handler runs.
+            unsafe { last.write_volatile(PATTERN) };
+            wipe();
+            // SAFETY: as above.
+            assert_eq!(unsafe { last.read_volatile() }, [0; 16]);
+        })
+        .join()
+        .unwrap();
     }
 
     /// How often the pattern is in the memory of this process between two addresses.
