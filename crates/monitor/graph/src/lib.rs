@@ -120,7 +120,62 @@ impl Edge {
     }
 }
 
+/// A graph, or what [`Graph::without_joins`] leaves of it.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// What is left.
+    pub graph: Graph,
+    /// The positions of its apps in the whole graph.
+    pub apps: Vec<usize>,
+    /// The positions of its links in the whole graph.
+    pub links: Vec<usize>,
+}
+
+impl From<Graph> for Overview {
+    fn from(graph: Graph) -> Overview {
+        Overview { apps: (0..graph.apps.len()).collect(), links: (0..graph.links.len()).collect(), graph }
+    }
+}
+
 impl Graph {
+    /// The graph without the `join`s in compound apps, which these need to have several links to one port: a link to
+    /// such a join leads to where the join's own link does.
+    #[must_use]
+    pub fn without_joins(&self) -> Overview {
+        let mut onward: Vec<Option<&Edge>> = vec![None; self.apps.len()];
+        for edge in self.links.iter().filter(|edge| edge.to.0 < self.apps.len()) {
+            let is_join = |app: &Node| app.kind == "join" && app.name.contains('/');
+            if self.apps.get(edge.from.0).is_some_and(is_join) {
+                onward[edge.from.0] = Some(edge);
+            }
+        }
+        let apps: Vec<usize> = (0..self.apps.len()).filter(|&app| onward[app].is_none()).collect();
+        let mut position = vec![usize::MAX; self.apps.len()];
+        apps.iter().enumerate().for_each(|(at, &app)| position[app] = at);
+        let place = |app: usize| position.get(app).copied().unwrap_or(usize::MAX);
+        let mut links = Vec::new();
+        let mut edges = Vec::new();
+        for (at, edge) in self.links.iter().enumerate().filter(|(_, edge)| place(edge.from.0) != usize::MAX) {
+            let mut edge = edge.clone();
+            // Joins that lead to one another in a circle lead nowhere.
+            for _ in 0..self.apps.len() {
+                let Some(&Some(next)) = onward.get(edge.to.0) else { break };
+                edge.to = next.to.clone();
+                edge.closes_loop |= next.closes_loop;
+            }
+            edge.from.0 = place(edge.from.0);
+            edge.to.0 = place(edge.to.0);
+            edges.push(edge);
+            links.push(at);
+        }
+        let graph = Graph {
+            title: self.title.clone(),
+            apps: apps.iter().map(|&app| self.apps[app].clone()).collect(),
+            links: edges,
+        };
+        Overview { graph, apps, links }
+    }
+
     /// The workers, each with its apps, in the order of their first apps.
     fn workers(&self) -> Vec<(&str, Vec<usize>)> {
         let mut workers: Vec<(&str, Vec<usize>)> = Vec::new();

@@ -75,10 +75,10 @@ const OVERVIEW: Metrics = Metrics {
     margin: 6,
     part_gap: 20,
     port: 4,
-    padding: 5,
+    padding: 4,
     narrowest: 40,
     turn_gap: 5,
-    bend: (10, 10, 20, 0),
+    bend: (9, 10, 11, 0),
 };
 
 impl View {

@@ -822,3 +822,26 @@ fn a_frame_leaves_out_an_app_between_the_parts() {
         assert_eq!(dot.matches("label=<edge>").count(), both, "a cluster for each worker\n{dot}");
     }
 }
+
+#[test]
+fn joins_in_compound_apps_are_left_out() {
+    let app = |name: &str, kind: &str| Node { name: name.to_owned(), kind: kind.to_owned(), ..Node::default() };
+    let link = |from: usize, to: usize, closes_loop| Edge {
+        from: (from, "output".to_owned()),
+        to: (to, format!("from{from}")),
+        closes_loop,
+        ..Edge::default()
+    };
+    let apps = ["a/in", "a/one-join", "a/two-join", "join", "a/out"]
+        .map(|name| app(name, if name.ends_with("join") { "join" } else { "tee" }));
+    let links = vec![link(0, 1, false), link(1, 2, true), link(2, 4, false), link(3, 2, false), link(4, 3, false)];
+    let graph = Graph { title: None, apps: apps.to_vec(), links };
+    let Overview { graph: overview, apps, links } = graph.without_joins();
+    assert_eq!((apps, links), (vec![0, 3, 4], vec![0, 3, 4]));
+    let ends: Vec<_> =
+        overview.links.iter().map(|edge| (edge.from.0, &*edge.to.1, edge.to.0, edge.closes_loop)).collect();
+    assert_eq!(ends, [(0, "from2", 2, true), (1, "from2", 2, false), (2, "from4", 1, false)]);
+    // Joins that lead to one another end nowhere, and are not followed for ever.
+    let circle = Graph { links: vec![link(0, 1, false), link(1, 2, false), link(2, 1, true)], ..graph };
+    assert_eq!(circle.without_joins().apps, [0, 3, 4]);
+}

@@ -353,7 +353,7 @@ const buildLegend = () => $("legend").append(
 const OVERVIEWS = ["wide", "tall"];
 /// The least scales at which the smallest texts are legible, of the full picture and of overviews, and the largest at
 /// which one is fitted.
-const LEGIBLE = 0.9, LEGIBLE_NAMES = 0.63, LARGEST = 1.8;
+const LEGIBLE = 0.9, LEGIBLE_NAMES = 0.62, LARGEST = 1.8;
 
 const picture = {
   /// What is drawn: the structure of the network and the view of it.
@@ -436,7 +436,7 @@ const picture = {
     // The names of frames are above the links that cross them.
     svg.append(...svg.querySelectorAll(".compound > text, .worker > text"));
     svg.setAttribute("aria-label", `Picture of ${live.name}`);
-    this.apps = [...svg.querySelectorAll("g[data-app]")].map(group => this.app(group, live));
+    this.apps = [...svg.querySelectorAll("g[data-app]")].map(group => this.app(group, drawn, live));
     this.links = [...svg.querySelectorAll("g[data-link]")].map(group => this.link(group, drawn, live));
     const place = ({ box }) => box.x * 4096 + box.y;
     this.apps.sort((one, other) => place(one) - place(other));
@@ -460,8 +460,8 @@ const picture = {
     return item;
   },
 
-  app(group, live) {
-    const index = Number(group.dataset.app);
+  app(group, drawn, live) {
+    const index = drawn.apps[Number(group.dataset.app)];
     const rect = group.querySelector("rect"), at = name => Number(rect.getAttribute(name));
     const box = { x: at("x"), y: at("y"), width: at("width"), height: at("height") };
     const lost = s("text", { class: "lost middle", x: box.x + box.width / 2, y: box.y + box.height + 12 });
@@ -476,8 +476,14 @@ const picture = {
     group.prepend(s("path", { class: "hit", d: wire.getAttribute("d") }));
     const [label, drops] = group.parentNode.querySelectorAll(`text[data-link="${number}"]`);
     const app = end => end.slice(0, end.lastIndexOf("."));
+    // A link to a join that an overview leaves out is drawn to where the join's own link leads.
+    let end = app(to);
+    for (let steps = drawn.apps.length < live.apps.length ? live.apps.length : 0; steps && !drawn.apps.some(at => live.apps[at]?.name === end); steps--) {
+      const onward = live.links.find(link => app(link.from) === end);
+      if (onward) end = app(onward.to);
+    }
     return Object.assign(this.item(group, "link", `${from} -> ${to}`),
-      { index, wire, gap: group.querySelector(".gap"), tips: [...group.querySelectorAll(".tip")], label, drops, from: app(from), to: app(to) });
+      { index, wire, gap: group.querySelector(".gap"), tips: [...group.querySelectorAll(".tip")], label, drops, from: app(from), to: end });
   },
 
   update(live) {

@@ -254,13 +254,15 @@ pub struct LinkDetail<'a> {
 /// A network drawn, with room for live figures.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 #[schemars(title = "Picture of a network")]
-pub struct Drawn<'a> {
+pub struct Drawn {
     /// That of `GET /api/live`.
     pub structure: String,
     /// The picture; null if the network is too large, or its counters cannot be read.
     pub svg: Option<String>,
+    /// For each app of the picture its index in the network's apps. Overviews leave out the joins in compound apps.
+    pub apps: Vec<usize>,
     /// For each link of the picture its index in the network's links; null if it is not one of these.
-    pub links: &'a [Option<usize>],
+    pub links: Vec<Option<usize>>,
 }
 
 /// How long the calls of an app take.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bellows_graph::{Edge, Node};
+use bellows_graph::{Edge, Node, Overview, View};
 use bellows_inspect::accounting::{Accounts, Cost, CostRow};
 use bellows_inspect::baseline::Since;
 use bellows_inspect::networks::{Change, Rate, Sample, State};
@@ -234,13 +234,18 @@ impl Draft {
         Draft { structure, links: picture.ends.iter().map(position).collect(), picture: Some(picture) }
     }
 
-    /// The picture, with room for live figures; `svg` is `null` if it is too large to be drawn. `links` are the
-    /// positions, in the network, of the links that the picture numbers.
-    pub fn picture(&self, view: bellows_graph::View) -> Value {
+    /// The picture, with room for live figures; `svg` is `null` if it is too large to be drawn.
+    pub fn picture(&self, view: View) -> Value {
+        let overview = match &self.picture {
+            Some(picture) if view == View::Full => picture.graph.clone().into(),
+            Some(picture) => picture.graph.without_joins(),
+            None => Overview::default(),
+        };
         json!(Drawn {
             structure: structure(self.structure),
-            svg: self.picture.as_ref().and_then(|picture| bellows_graph::live(&picture.graph, view)),
-            links: &self.links,
+            svg: self.picture.as_ref().and_then(|_| bellows_graph::live(&overview.graph, view)),
+            links: overview.links.iter().map(|&link| self.links[link]).collect(),
+            apps: overview.apps,
         })
     }
 }
@@ -388,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_picture_has_room_for_figures() {
-        let picture = Draft::of(&running()).picture(bellows_graph::View::Full);
+        let picture = Draft::of(&running()).picture(View::Full);
         let svg = picture["svg"].as_str().unwrap();
         for part in ["data-app=\"0\"", "data-app=\"1\"", "<g class=\"link\" data-link=\"0\"", "88.8 Gb/s", "clocks/pkt"]
         {
@@ -404,6 +409,6 @@ mod tests {
         network.problem = Some("its counters cannot be read".to_owned());
         let live = live(&network);
         assert_eq!((&live["reasons"][0], &live["pid"]), (&json!("its counters cannot be read"), &json!(7)));
-        assert_eq!(Draft::of(&network).picture(bellows_graph::View::Full)["svg"], Value::Null);
+        assert_eq!(Draft::of(&network).picture(View::Full)["svg"], Value::Null);
     }
 }

@@ -77,7 +77,7 @@ pub(super) static SECTIONS: &[Section] = &[
              `view=wide` or `view=tall` it is an overview with the names of apps alone, from left to right or below each \
              other; `view=full` is the default.",
         ],
-        whole: Some(schema_of::<Drawn<'static>>()),
+        whole: Some(schema_of::<Drawn>()),
         parts: &[],
         notes: &[],
     },
