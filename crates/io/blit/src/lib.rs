@@ -1,9 +1,8 @@
-//! Batched copies: queued one by one and then done together.
+//! Copies of packets, all complete at a barrier.
 //!
-//! A device that moves packets between an engine and a guest's memory knows the next copy long before it needs the
-//! bytes. So copying has two steps: [`Blitter::copy`] queues a copy, and [`Blitter::barrier`] does all queued ones.
-//! There is one call for a batch instead of one for each packet, lengths are not predicted anew, and the lines of later
-//! copies are fetched during the current one (Snabb pull request 719).
+//! A device that moves packets between an engine and a guest's memory needs the bytes only when it has handled a whole
+//! batch. So copying has two steps: [`Blitter::copy`] hands a copy over, and after [`Blitter::barrier`] all of them are
+//! done (Snabb pull request 719).
 //!
 //! ```
 //! use bellows_blit::Blitter;
@@ -29,50 +28,52 @@
 //! - A barrier is not a memory fence: to tell another thread or process that the bytes are there, write with release
 //!   ordering, as always.
 //!
-//! # When a copy is done
+//! # How a copy is done
 //!
-//! Queueing a copy of 60 bytes and reading the queue again costs as much as the copy, if its length was predicted; a
-//! mispredicted length costs several times as much. So a blitter has a habit: the length that came several times in a
-//! row. Copies of this length are done at once. All others are queued, and the barrier does them without branches on
-//! their differences. A copy of another length breaks the habit at the next barrier.
+//! At once. A short copy is a few instructions in the caller's code, because a call of the C library costs as much as
+//! the copy itself. Its length selects them:
 //!
-//! If each copy has its own barrier, there is nothing to batch. After eight of these without a frequent length, the
-//! next 256 batches start with a plain `memcpy`, and no length is learned; then eight are inspected again. So the speed
-//! of a copy depends only on the last 264 batches.
+//! | bytes | moved | why |
+//! |---|---|---|
+//! | below 32 | by `memmove` | no packet is that short |
+//! | 32 to 64 | the first and the last 32 | two overlapping halves serve all these lengths without a branch |
+//! | 65 to 128 | the first and the last 64 | the same |
+//! | 129 to 256 | the first and the last 128 | the same, and a loop would be mispredicted at its end |
+//! | above 256 | by `memmove` | a call is hidden behind that many moves |
 //!
-//! A [`deferring`](Blitter::deferring) blitter has no habit and queues every copy: for distant sources with much work
-//! between two copies, so that the barrier waits for many of them together; and to inspect what is
-//! [`queued`](Blitter::queued). A barrier after each copy is then expensive.
+//! With AVX-512 or AVX2 a move is 32 bytes long: one of a whole line nearly always crosses into the next. AVX-512
+//! processors have registers of their own for this; with AVX2 the upper halves of the registers must be cleared, which
+//! is as fast as the C library, that does it too. Other processors move 16 bytes. Wherever lengths are mixed, the time
+//! goes into mispredicted lengths. One comparison decides between short and long ones, as in the C library.
+//!
+//! Copies are not queued until the barrier: the entry of a queue costs as much as a copy of 60 bytes, and the loop over
+//! the queue never gained that much. Only a [`deferring`](Blitter::deferring) blitter has a queue, to inspect what is
+//! [`queued`](Blitter::queued).
 //!
 //! # Files
 //!
 //! | file | contents |
 //! |---|---|
-//! | `lib.rs` | the queue, and immediate copies |
-//! | `habit.rs` | the predicted length, and whether lengths are mixed |
-//! | `choice.rs` | the choice among the loops |
-//! | `kernels.rs` | the loops over a queue |
-//! | `x86.rs` | instructions of x86-64 processors beyond the baseline |
+//! | `lib.rs` | the choice by length, and the queue |
+//! | `portable.rs` | short copies for any processor |
+//! | `x86.rs` | short copies with registers of 32 bytes |
 //! | `plan.rs` | the same copies with a blitter and with `memcpy`, for measurements |
 
-mod choice;
-mod habit;
-mod kernels;
 pub mod plan;
+mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
-use std::slice::from_raw_parts;
+use std::ptr;
 
-use choice::{Kernel, kernel};
-use habit::Habit;
-#[cfg(target_arch = "x86_64")]
-use kernels::{BLOCK, LINE};
+use bellows_sys::simd::{Level, Simd};
+use portable::{BLOCK, LINE};
 
-/// Maximum number of copies in the queue.
+/// Maximum number of copies in the queue of a [deferring](Blitter::deferring) blitter.
 pub const CAPACITY: usize = 256;
+
+/// Maximum length of a short copy. With twice as many moves, 512 bytes would be slower than a call.
+const REACH: usize = 4 * LINE;
 
 /// One copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +86,6 @@ pub struct Copy {
     pub length: usize,
 }
 
-/// Number of copies with a barrier each, and without a frequent length, after which lengths count as mixed.
-const LONE: usize = 8;
-
-/// Number of copies that are then passed on before lengths are inspected again, so that inspection is rare.
-const MIXED: usize = 256;
-
 /// How copies are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum How {
@@ -99,76 +94,67 @@ pub enum How {
     Blitter,
     /// One by one, each with a call of the C library's `memcpy`, as without this crate.
     Memcpy,
-    /// Not at all, only queued: what would be gained if copies were free. For experiments; the destinations do not
-    /// contain the copied bytes.
+    /// Not at all: what would be gained if copies were free. For experiments; the destinations do not contain the
+    /// copied bytes.
     Nothing,
 }
 
-/// A queue of copies.
-///
-/// It holds [`CAPACITY`] copies; one more does those before it. Copies that are still queued when it is dropped are
-/// never done.
-pub struct Blitter {
-    /// The slot for the next copy.
-    next: NonNull<Copy>,
-    /// Where `next` needs special handling: the end of the queue, or its start until the first copy of a batch has
-    /// come.
-    stop: NonNull<Copy>,
-    habit: Habit,
-    /// Number of copies that are still to be passed on because lengths are mixed; short ones are copied inline. 0 on a
-    /// processor without the registers for it.
-    direct: usize,
-    /// The same on any other processor.
-    plain: usize,
-    /// Number of copies with a barrier each since a length was last predicted.
-    lone: usize,
-    kernel: Kernel,
-    defers: bool,
-    how: How,
-    /// The queue, from [`Box::leak`].
-    queue: NonNull<[MaybeUninit<Copy>; CAPACITY]>,
+/// What is done with a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A short one is done inline, any other by the C library.
+    AtOnce,
+    /// The C library does it.
+    Memmove,
+    /// It waits for the barrier.
+    Queue,
+    /// Nothing.
+    Discard,
 }
 
-// SAFETY: the queue belongs to this value alone. The pointers in it are only used by a barrier, for which the callers
-// of `copy` vouch on any thread.
+/// Copies that are complete at a barrier.
+///
+/// The queue of a [deferring](Blitter::deferring) blitter holds [`CAPACITY`] copies; one more does those before it.
+/// Copies that are still queued when the blitter is dropped are never done.
+pub struct Blitter {
+    /// The instructions of short copies that are done at once; the baseline for all other ways.
+    level: Level,
+    way: Way,
+    queue: Vec<Copy>,
+}
+
+// SAFETY: the pointers in the queue are only used by a barrier, for which the callers of `copy` vouch on any thread.
 unsafe impl Send for Blitter {}
 
 impl Blitter {
-    /// A blitter that does a copy at once if that is better.
+    /// A blitter that does each copy at once.
     pub fn new() -> Blitter {
-        Blitter::with(kernel(), false)
+        Blitter::with(Simd::chosen())
     }
 
     /// A blitter that copies in another way, for comparison.
     pub fn how(how: How) -> Blitter {
-        let mut blitter = Blitter::new();
-        blitter.how = how;
-        blitter
+        match how {
+            How::Blitter => Blitter::new(),
+            How::Memcpy => Blitter::of(Way::Memmove),
+            How::Nothing => Blitter::of(Way::Discard),
+        }
     }
 
     /// A blitter that leaves every copy to the barrier.
     pub fn deferring() -> Blitter {
-        Blitter::with(kernel(), true)
+        Blitter::of(Way::Queue)
     }
 
-    fn with(kernel: Kernel, defers: bool) -> Blitter {
-        let queue = NonNull::from(Box::leak(Box::new([MaybeUninit::uninit(); CAPACITY])));
-        let (next, stop) = (queue.cast(), queue.cast());
-        Blitter {
-            next,
-            stop,
-            habit: Habit::new(kernel.wide),
-            direct: 0,
-            plain: 0,
-            lone: 0,
-            kernel,
-            defers,
-            how: How::Blitter,
-            queue,
-        }
+    fn with(simd: Simd) -> Blitter {
+        Blitter { level: simd.level(), ..Blitter::of(Way::AtOnce) }
     }
 
-    /// Copies `length` bytes before the next [`barrier`](Blitter::barrier) returns. Takes a few instructions.
+    fn of(way: Way) -> Blitter {
+        Blitter { level: Level::Baseline, way, queue: Vec::new() }
+    }
+
+    /// Copies `length` bytes before the next [`barrier`](Blitter::barrier) returns.
     ///
     /// # Safety
     /// Until the next barrier, or until the queue is [cleared](Blitter::clear) or dropped, the source is valid for
@@ -176,147 +162,85 @@ impl Blitter {
     /// copied bytes are then unspecified, and nothing else depends on them.
     #[inline(always)]
     pub unsafe fn copy(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: the caller's promise; a habit only has lengths to copy inline if the processor has the registers, and
-        // only from a block to four lines; `direct` is 0 on other processors.
+        // Lengths are compared with constants: they are what a processor mispredicts, and it would notice that later if
+        // it had to wait for a field. One comparison checks both bounds, because lengths below a block wrap around.
+        //
+        // SAFETY: the caller's promise. The processor has the instructions of every level that `Simd` has, and the
+        // length is within the reach of each.
         unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if length == self.habit.inline {
-                return if length <= LINE {
-                    x86::block_ends(destination, source, length)
-                } else if length <= 2 * LINE {
-                    x86::line_ends(destination, source, length)
-                } else {
-                    x86::two_line_ends(destination, source, length)
-                };
-            }
-            // Here, and with no other test than that of the length: two clocks more would be a tenth of a mixed copy.
-            if let Some(left) = self.direct.checked_sub(1) {
-                self.direct = left;
-                #[cfg(target_arch = "x86_64")]
-                if (BLOCK..=LINE).contains(&length) {
-                    return x86::block_ends(destination, source, length);
-                }
-                return ptr::copy(source, destination, length);
-            }
-            if length == self.habit.other {
-                return ptr::copy(source, destination, length);
-            }
-            if self.next == self.stop {
-                if let Some(left) = self.plain.checked_sub(1) {
-                    self.plain = left;
+            if length.wrapping_sub(BLOCK) > REACH - BLOCK {
+                if matches!(self.way, Way::AtOnce | Way::Memmove) {
                     return ptr::copy(source, destination, length);
                 }
-                return self.first_or_too_many(destination, source, length);
+            } else {
+                match self.level {
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => return x86::copy_avx512(destination, source, length),
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => return x86::copy_avx2(destination, source, length),
+                    _ if self.way == Way::AtOnce => return portable::copy(destination, source, length),
+                    _ => {}
+                }
             }
-            self.note(destination, source, length);
+            self.copy_otherwise(Copy { destination, source, length });
         }
     }
 
-    /// Safety: `next` is not the end of the queue.
-    #[inline(always)]
-    unsafe fn note(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: so it can be written, and one more is at most the end.
-        unsafe {
-            self.next.write(Copy { destination, source, length });
-            self.next = self.next.add(1);
-        }
-    }
-
-    /// Handles the case that `next` equals `stop`.
+    /// Does what only experiments and tests do. It is not in the callers' code because that would choose among six cases
+    /// by a jump through a table, which costs a short copy a fifth of its time.
     ///
     /// Safety: as for [`copy`](Blitter::copy).
+    #[cold]
     #[inline(never)]
-    unsafe fn first_or_too_many(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        if self.how == How::Memcpy {
-            // The next copy of this length is done directly, as without this crate.
-            self.habit.other = length;
+    unsafe fn copy_otherwise(&mut self, copy: Copy) {
+        match self.way {
             // SAFETY: the caller's promise.
-            return unsafe { ptr::copy(source, destination, length) };
-        }
-        if self.stop == self.end() {
-            self.run();
-        }
-        self.stop = self.end();
-        // SAFETY: the caller's promise; the queue is empty.
-        unsafe {
-            if self.defers || self.how == How::Nothing {
-                return self.note(destination, source, length);
+            Way::AtOnce | Way::Memmove => unsafe { ptr::copy(copy.source, copy.destination, copy.length) },
+            Way::Queue => {
+                if self.queue.len() == CAPACITY {
+                    self.run();
+                }
+                self.queue.push(copy);
             }
-            self.habit.record(length, 1);
-            self.lone = if self.habit.is_some() { 0 } else { self.lone + 1 };
-            if self.lone == LONE {
-                self.lone = 0;
-                *if self.kernel.wide { &mut self.direct } else { &mut self.plain } = MIXED;
-            }
-            ptr::copy(source, destination, length);
+            Way::Discard => {}
         }
     }
 
     /// Does all queued copies.
     #[inline(always)]
     pub fn barrier(&mut self) {
-        let start = self.queue.cast();
-        if self.stop != start {
-            if self.next != start {
-                self.run();
-            }
-            self.stop = start;
+        if !self.queue.is_empty() {
+            self.run();
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn run(&mut self) {
-        if self.how == How::Nothing {
-            return self.next = self.queue.cast();
+        let mut blitter = Blitter::new();
+        for Copy { destination, source, length } in self.queue.drain(..) {
+            // SAFETY: the callers of `copy` vouch for the ranges until the barrier.
+            unsafe { blitter.copy(destination, source, length) };
         }
-        let copies = self.queued();
-        let count = copies.len();
-        let length = habit::common_length(copies);
-        let run = if length.is_some() { self.kernel.alike } else { self.kernel.mixed };
-        // SAFETY: the callers of `copy` vouch for the ranges, and the processor's features were checked.
-        unsafe { run(copies) };
-        if !self.defers {
-            match length {
-                Some(length) => self.habit.record(length, count),
-                None => self.habit.reset(),
-            }
-            self.lone = 0;
-        }
-        self.next = self.queue.cast();
     }
 
-    /// The queued copies, in order. Copies that were done at once are not among them: a [deferring](Blitter::deferring)
-    /// blitter does none at once, except that a full queue is emptied for the next copy.
+    /// The queued copies, in order: those of a [deferring](Blitter::deferring) blitter since the last barrier, except
+    /// that a full queue is emptied for the next copy. Other blitters queue none.
     #[inline]
     pub fn queued(&self) -> &[Copy] {
-        let start = self.queue.cast::<Copy>();
-        // SAFETY: `note` has written everything from the start up to `next`, and does not while it is borrowed.
-        unsafe { from_raw_parts(start.as_ptr(), self.next.offset_from_unsigned(start)) }
+        &self.queue
     }
 
     /// Discards the queued copies.
     #[inline]
     pub fn clear(&mut self) {
-        self.next = self.queue.cast();
-        self.stop = self.next;
-    }
-
-    fn end(&self) -> NonNull<Copy> {
-        // SAFETY: one past the last element of the queue.
-        unsafe { self.queue.cast::<Copy>().add(CAPACITY) }
+        self.queue.clear();
     }
 }
 
 impl Default for Blitter {
     fn default() -> Blitter {
         Blitter::new()
-    }
-}
-
-impl Drop for Blitter {
-    fn drop(&mut self) {
-        // SAFETY: it came from a box, and nobody else has the pointer. Its elements need no dropping.
-        drop(unsafe { Box::from_raw(self.queue.as_ptr()) });
     }
 }
 

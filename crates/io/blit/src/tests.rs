@@ -1,7 +1,6 @@
-//! Tests every loop against a model that copies byte by byte.
+//! Tests every kind of blitter against a model that copies byte by byte.
 
 use super::*;
-use crate::choice::kernel_for;
 use crate::plan::{Impossible, Move, Plan};
 use bellows_sys::simd::Simd;
 use proptest::prelude::*;
@@ -10,17 +9,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 /// The value of bytes that no copy writes.
 const GUARD: u8 = 0xee;
 
-/// Blitters of every kind that the processor can run; those that do short copies at once have the habit for it.
-fn blitters(habit: usize) -> impl Iterator<Item = (String, Blitter)> {
-    Simd::available().into_iter().flat_map(move |simd| {
-        [false, true].map(|defers| {
-            let mut blitter = Blitter::with(kernel_for(simd), defers);
-            if !defers {
-                blitter.habit.record(habit, 6);
-            }
-            (format!("{}, {}", simd.name(), if defers { "deferring" } else { "at once" }), blitter)
-        })
-    })
+/// Blitters of every kind that the processor can run.
+fn blitters() -> impl Iterator<Item = (&'static str, Blitter)> {
+    let at_once = Simd::available().into_iter().map(|simd| (simd.name(), Blitter::with(simd)));
+    at_once.chain([("memcpy", Blitter::how(How::Memcpy)), ("deferring", Blitter::deferring())])
 }
 
 /// Bytes that all differ from the guard.
@@ -65,7 +57,7 @@ fn every_short_length_at_every_alignment() {
     let source = pattern(64 + 300);
     let mut destination = vec![GUARD; 64 + 300 + 64];
     for length in 0..=300 {
-        for (name, mut blitter) in blitters(length) {
+        for (name, mut blitter) in blitters() {
             for from in (0..64).step_by(step()) {
                 let to = (from * 29 + length) % 64;
                 // SAFETY: both vectors have room, and live until the barrier.
@@ -81,22 +73,32 @@ fn every_short_length_at_every_alignment() {
     }
 }
 
-/// As the first of a batch, as a habit, and among queued copies: all lengths at which the method changes.
+/// All lengths at which the method changes, alone and after another copy.
 #[test]
 fn long_copies_and_those_around_each_bound() {
     let around = [32, 64, 128, 192, 256, 512, 576, 1_500, 2_048, 4_096, 9_000, 65_535, 65_536, 100_000];
     let room = 100_200;
     let memory = [pattern(room), vec![GUARD; room]].concat();
     for length in around.into_iter().flat_map(|bound| [bound - 1, bound, bound + 1]) {
-        for habit in [60, length] {
-            for (name, mut blitter) in blitters(habit) {
-                let (to, from) = (room + length % 64 + 1, (length * 5) % 64);
-                let copies = [(to, from, length)];
-                let expected = model(&memory, &copies);
-                assert!(blitted(&mut blitter, &memory, &copies, 1) == expected, "{length} bytes by {name}");
-                let twice = [(room, room + 1, 1), copies[0]];
-                assert!(blitted(&mut blitter, &memory, &twice, 2) == expected, "{length} bytes by {name}");
-            }
+        for (name, mut blitter) in blitters() {
+            let (to, from) = (room + length % 64 + 1, (length * 5) % 64);
+            let copies = [(to, from, length)];
+            let expected = model(&memory, &copies);
+            assert!(blitted(&mut blitter, &memory, &copies, 1) == expected, "{length} bytes by {name}");
+            let twice = [(room, room + 1, 1), copies[0]];
+            assert!(blitted(&mut blitter, &memory, &twice, 2) == expected, "{length} bytes by {name}");
+        }
+    }
+}
+
+#[test]
+fn every_short_length_may_overlap_itself() {
+    let memory = pattern(2_000);
+    for length in 0..=300 {
+        let copies = [(0, 1_000, length), (500, 510, length), (910, 900, length)];
+        let expected = model(&memory, &copies);
+        for (name, mut blitter) in blitters() {
+            assert!(blitted(&mut blitter, &memory, &copies, 1) == expected, "{length} bytes by {name}");
         }
     }
 }
@@ -123,7 +125,7 @@ proptest! {
             ((count + index) * ROOM + to, index * ROOM + from, length)
         }).collect();
         let expected = model(&memory, &copies);
-        for (name, mut blitter) in blitters(60) {
+        for (name, mut blitter) in blitters() {
             prop_assert!(blitted(&mut blitter, &memory, &copies, batch) == expected, "{}", name);
         }
     }
@@ -139,7 +141,7 @@ proptest! {
         }).collect();
         let memory = pattern(copies.len() * ROOM);
         let expected = model(&memory, &copies);
-        for (name, mut blitter) in blitters(copies[0].2) {
+        for (name, mut blitter) in blitters() {
             prop_assert!(blitted(&mut blitter, &memory, &copies, batch) == expected, "{}", name);
         }
     }
@@ -152,7 +154,7 @@ proptest! {
         let copies: Vec<(usize, usize, usize)> = copies.iter().map(|&(length, to, from)| (100 + to, 1_200 + from, length)).collect();
         let memory = [vec![GUARD; 1_200], pattern(1_000)].concat();
         let expected = model(&memory, &copies);
-        for (name, mut blitter) in blitters(60) {
+        for (name, mut blitter) in blitters() {
             let found = blitted(&mut blitter, &memory, &copies, 40);
             for (at, (&byte, &expected)) in found.iter().zip(&expected).enumerate() {
                 prop_assert_eq!(byte == GUARD, expected == GUARD, "byte {} by {}", at, name);
@@ -202,7 +204,7 @@ fn nothing_beyond_the_ends_is_touched() {
     let (mut source, mut destination) = (Fenced::new(), Fenced::new());
     let lengths = (0..=300).chain([511, 512, 576, 577, 1_500, 2_048, 2_049, 4_096, 9_000]);
     for length in lengths.step_by(step()) {
-        for (name, mut blitter) in blitters(length) {
+        for (name, mut blitter) in blitters() {
             for [from_last, to_last] in [[true, true], [true, false], [false, true], [false, false]] {
                 let from = source.bytes(length, from_last);
                 from.copy_from_slice(&pattern(length));
@@ -229,105 +231,40 @@ fn nothing_beyond_the_ends_is_touched() {
 #[test]
 fn deferred_copies_are_visible_and_done_only_at_the_barrier() {
     let source = pattern(CAPACITY + 1);
-    for simd in Simd::available() {
-        let kernel = kernel_for(simd);
-        let mut destination = vec![GUARD; CAPACITY + 1];
-        let mut blitter = Blitter::with(kernel, true);
-        let (to, from) = (destination.as_mut_ptr(), source.as_ptr());
-        for index in 0..CAPACITY {
-            // SAFETY: within the vectors, which live until the last barrier.
-            unsafe { blitter.copy(to.add(index), from.add(index), 1) };
-        }
-        assert_eq!(blitter.queued().len(), CAPACITY);
-        assert_eq!(
-            blitter.queued()[2],
-            Copy { destination: to.wrapping_add(2), source: from.wrapping_add(2), length: 1 }
-        );
-        assert!(destination.iter().all(|&byte| byte == GUARD), "{}", simd.name());
-        // SAFETY: as above. This one finds the queue full.
-        unsafe { blitter.copy(to.add(CAPACITY), from.add(CAPACITY), 1) };
-        assert_eq!(blitter.queued().len(), 1);
-        assert!(destination[..CAPACITY] == source[..CAPACITY] && destination[CAPACITY] == GUARD);
-        blitter.clear();
-        blitter.barrier();
-        assert!(blitter.queued().is_empty() && destination[CAPACITY] == GUARD);
+    let mut destination = vec![GUARD; CAPACITY + 1];
+    let mut blitter = Blitter::deferring();
+    let (to, from) = (destination.as_mut_ptr(), source.as_ptr());
+    for index in 0..CAPACITY {
+        // SAFETY: within the vectors, which live until the last barrier.
+        unsafe { blitter.copy(to.add(index), from.add(index), 1) };
     }
+    assert_eq!(blitter.queued().len(), CAPACITY);
+    assert_eq!(blitter.queued()[2], Copy { destination: to.wrapping_add(2), source: from.wrapping_add(2), length: 1 });
+    assert!(destination.iter().all(|&byte| byte == GUARD));
+    // SAFETY: as above. This one finds the queue full.
+    unsafe { blitter.copy(to.add(CAPACITY), from.add(CAPACITY), 1) };
+    assert_eq!(blitter.queued().len(), 1);
+    assert!(destination[..CAPACITY] == source[..CAPACITY] && destination[CAPACITY] == GUARD);
+    blitter.clear();
+    blitter.barrier();
+    assert!(blitter.queued().is_empty() && destination[CAPACITY] == GUARD);
 }
 
-/// The copies of these lengths that are queued after each, with a barrier after every `batch`.
-fn queued(blitter: &mut Blitter, lengths: &[usize], batch: usize) -> Vec<usize> {
-    let (source, mut destination) = (pattern(2_000), vec![GUARD; 2_000]);
-    let mut queued = Vec::new();
-    for batch in lengths.chunks(batch) {
-        for &length in batch {
+/// Lengths that go each way, and others.
+#[test]
+fn no_length_is_queued_or_discarded_unless_it_is_to_be() {
+    let (source, mut destination) = (pattern(300), vec![GUARD; 300]);
+    for length in 1..=300 {
+        for (how, copied) in [(How::Blitter, true), (How::Memcpy, true), (How::Nothing, false)] {
+            let mut blitter = Blitter::how(how);
             // SAFETY: within both vectors, which live until the barrier.
             unsafe { blitter.copy(destination.as_mut_ptr(), source.as_ptr(), length) };
-            queued.push(blitter.queued().len());
-        }
-        blitter.barrier();
-    }
-    queued
-}
-
-/// Copies that are still to be passed on.
-fn passing(blitter: &Blitter) -> usize {
-    blitter.direct + blitter.plain
-}
-
-#[test]
-fn mixed_lengths_one_by_one_are_passed_on() {
-    for simd in Simd::available() {
-        let kernel = kernel_for(simd);
-        let mut blitter = Blitter::with(kernel, false);
-        queued(&mut blitter, &[60, 576, 60, 1_500].repeat(LONE / 4), 1);
-        assert_eq!(passing(&blitter), MIXED, "{}", simd.name());
-        queued(&mut blitter, &[60].repeat(MIXED), 1);
-        // Whatever came before: now lengths are inspected, and a frequent one is predicted.
-        assert_eq!((passing(&blitter), blitter.habit.is_some()), (0, false));
-        queued(&mut blitter, &[60].repeat(6), 1);
-        assert!(blitter.habit.is_some());
-        queued(&mut blitter, &[576, 60].repeat(100), 1);
-        queued(&mut blitter, &[576].repeat(MIXED + LONE), 1);
-        assert_eq!((passing(&blitter), blitter.habit.is_some()), (0, true));
-    }
-}
-
-#[test]
-fn batches_of_mixed_lengths_are_queued() {
-    for simd in Simd::available() {
-        let kernel = kernel_for(simd);
-        let mut blitter = Blitter::with(kernel, false);
-        for _ in 0..20 {
-            // A batch in between shows that copies do not always come alone.
-            let mixed = [60, 1_500].repeat(20);
-            assert_eq!(queued(&mut blitter, &mixed, 40), (0..40).collect::<Vec<usize>>(), "{}", simd.name());
-            queued(&mut blitter, &[60, 576, 1_500], 1);
-        }
-        assert_eq!(passing(&blitter), 0);
-    }
-}
-
-/// Passed-on copies are copies: the model, with nothing but those.
-#[test]
-fn passed_on_copies_are_done() {
-    for length in 0..=300 {
-        for simd in Simd::available() {
-            let kernel = kernel_for(simd);
-            let mut blitter = Blitter::with(kernel, false);
-            *if kernel.wide { &mut blitter.direct } else { &mut blitter.plain } = 3;
-            let memory = pattern(2_000);
-            let copies = [(0, 1_000, length), (500, 510, length), (910, 900, length)];
-            assert!(blitted(&mut blitter, &memory, &copies, 1) == model_of_moves(&memory, &copies), "{length}");
-            assert_eq!(passing(&blitter), 0);
+            assert!(blitter.queued().is_empty(), "{length} bytes, {how:?}");
+            blitter.barrier();
+            assert_eq!(destination[..length] == source[..length], copied, "{length} bytes, {how:?}");
+            destination.fill(GUARD);
         }
     }
-}
-
-/// The same copies with `copy_within`, each of which may overlap itself.
-fn model_of_moves(memory: &[u8], copies: &[(usize, usize, usize)]) -> Vec<u8> {
-    let mut memory = memory.to_vec();
-    copies.iter().for_each(|&(to, from, length)| memory.copy_within(from..from + length, to));
-    memory
 }
 
 #[test]

@@ -1,157 +1,79 @@
-//! The loops for features of x86-64 processors beyond the baseline, and inline copies for code compiled without them.
+//! Short copies with registers of 32 bytes, for code that is compiled without them.
+//!
+//! A function under a target feature cannot be inlined into code without it, and a call costs as much as such a copy.
+//! So these are the instructions: 4, 8 or 16.
 
 use std::arch::asm;
 
-use crate::Copy;
-use crate::kernels::{Steps, Tiny, alike, mixed};
+use crate::portable::LINE;
 
-/// With a mask: all lengths take the same instructions.
-struct Masked;
+/// Copies the first and the last bytes, which may overlap: a register for each offset from the start and from the end.
+/// Reads everything before it writes. `after` is the last instruction, and the registers after it change, too.
+macro_rules! ends {
+    (
+        $move:literal, $destination:ident, $source:ident, $length:ident,
+        $($first:tt: $start:literal),*; $($second:tt: $end:literal),*; $after:literal $($changed:tt)*
+    ) => {
+        asm!(
+            $(concat!($move, " ", $first, ", [{source} + ", $start, "]"),)*
+            $(concat!($move, " ", $second, ", [{source} + {length} - ", $end, "]"),)*
+            $(concat!($move, " [{destination} + ", $start, "], ", $first),)*
+            $(concat!($move, " [{destination} + {length} - ", $end, "], ", $second),)*
+            $after,
+            source = in(reg) $source,
+            destination = in(reg) $destination,
+            length = in(reg) $length,
+            $(out($first) _,)*
+            $(out($second) _,)*
+            $(out($changed) _,)*
+            options(nostack, preserves_flags),
+        )
+    };
+}
 
-impl Tiny for Masked {
-    #[inline(always)]
-    unsafe fn copy(destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: the mask excludes everything beyond the length, which the caller says can be read and written. Only
-        // the loops below use this, on processors that have the instructions.
-        unsafe {
-            asm!(
-                "bzhi {mask:e}, {mask:e}, {length:e}",
-                "kmovd k1, {mask:e}",
-                "vmovdqu8 ymm16 {{k1}} {{z}}, [{source}]",
-                "vmovdqu8 [{destination}] {{k1}}, ymm16",
-                mask = inout(reg) u32::MAX => _,
-                length = in(reg) length,
-                source = in(reg) source,
-                destination = in(reg) destination,
-                out("k1") _,
-                out("ymm16") _,
-                options(nostack),
-            );
+/// With AVX-512 VL. The upper halves of these registers slow down no other code, so they are not cleared.
+///
+/// Safety: the processor has it; the source can be read and the destination written, and the length is from 32 bytes to
+/// [`REACH`](crate::REACH).
+#[inline(always)]
+pub(crate) unsafe fn copy_avx512(destination: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: each branch accesses only the first and the last 32, 64 or 128 bytes, which are within the length.
+    unsafe {
+        if length <= LINE {
+            ends!("vmovdqu64", destination, source, length, "ymm16": 0; "ymm17": 32; "");
+        } else if length <= 2 * LINE {
+            ends!("vmovdqu64", destination, source, length,
+                "ymm16": 0, "ymm17": 32; "ymm18": 64, "ymm19": 32; "");
+        } else {
+            ends!("vmovdqu64", destination, source, length,
+                "ymm16": 0, "ymm17": 32, "ymm18": 64, "ymm19": 96;
+                "ymm20": 128, "ymm21": 96, "ymm22": 64, "ymm23": 32; "");
         }
     }
 }
 
-// The loops for AVX-512 are compiled for AVX2: otherwise the compiler would merge two registers of half a line into one
-// of a line, which is slower. From AVX-512 they only use the mask.
-
-/// Safety: AVX-512 F, VL and BW, BMI2 and LZCNT, and as for [`Kernel::alike`](crate::choice::Kernel::alike).
-#[target_feature(enable = "avx2,bmi2,lzcnt")]
-pub(crate) unsafe fn alike_avx512(copies: &[Copy]) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { alike::<Masked>(copies) }
-}
-
-/// Safety: as for [`alike_avx512`].
-#[target_feature(enable = "avx2,bmi2,lzcnt")]
-pub(crate) unsafe fn mixed_avx512(copies: &[Copy]) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { mixed::<Masked>(copies) }
-}
-
-/// Safety: AVX2, LZCNT, and as for [`Kernel::alike`](crate::choice::Kernel::alike).
-#[target_feature(enable = "avx2,lzcnt")]
-pub(crate) unsafe fn alike_avx2(copies: &[Copy]) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { alike::<Steps>(copies) }
-}
-
-/// Safety: as for [`alike_avx2`].
-#[target_feature(enable = "avx2,lzcnt")]
-pub(crate) unsafe fn mixed_avx2(copies: &[Copy]) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { mixed::<Steps>(copies) }
-}
-
-// A function under a target feature cannot be inlined into code compiled without it, and calling it costs as much as
-// such a copy. These are 4, 8 and 16 instructions. They use registers that only exist with AVX-512: their upper halves
-// slow down no other code, so nothing has to be cleared afterwards.
-
-/// Copies 32 to 64 bytes.
+/// With AVX. The upper halves of all registers are cleared, because they slow down code compiled without AVX. (So all
+/// change, also those that hold values of code that is compiled with AVX.)
 ///
-/// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
+/// Safety: as for [`copy_avx512`].
 #[inline(always)]
-pub(crate) unsafe fn block_ends(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the first and the last 32 bytes are within the length. Everything is read before anything is written.
+pub(crate) unsafe fn copy_avx2(destination: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: as above.
     unsafe {
-        asm!(
-            "vmovdqu64 ymm16, [{source}]",
-            "vmovdqu64 ymm17, [{source} + {length} - 32]",
-            "vmovdqu64 [{destination}], ymm16",
-            "vmovdqu64 [{destination} + {length} - 32], ymm17",
-            source = in(reg) source,
-            destination = in(reg) destination,
-            length = in(reg) length,
-            out("ymm16") _,
-            out("ymm17") _,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-/// Copies 64 to 128 bytes.
-///
-/// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
-#[inline(always)]
-pub(crate) unsafe fn line_ends(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: as above, with 64 bytes.
-    unsafe {
-        asm!(
-            "vmovdqu64 ymm16, [{source}]",
-            "vmovdqu64 ymm17, [{source} + 32]",
-            "vmovdqu64 ymm18, [{source} + {length} - 64]",
-            "vmovdqu64 ymm19, [{source} + {length} - 32]",
-            "vmovdqu64 [{destination}], ymm16",
-            "vmovdqu64 [{destination} + 32], ymm17",
-            "vmovdqu64 [{destination} + {length} - 64], ymm18",
-            "vmovdqu64 [{destination} + {length} - 32], ymm19",
-            source = in(reg) source,
-            destination = in(reg) destination,
-            length = in(reg) length,
-            out("ymm16") _,
-            out("ymm17") _,
-            out("ymm18") _,
-            out("ymm19") _,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-/// Copies 128 to 256 bytes.
-///
-/// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
-#[inline(always)]
-pub(crate) unsafe fn two_line_ends(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: as above, with 128 bytes.
-    unsafe {
-        asm!(
-            "vmovdqu64 ymm16, [{source}]",
-            "vmovdqu64 ymm17, [{source} + 32]",
-            "vmovdqu64 ymm18, [{source} + 64]",
-            "vmovdqu64 ymm19, [{source} + 96]",
-            "vmovdqu64 ymm20, [{source} + {length} - 128]",
-            "vmovdqu64 ymm21, [{source} + {length} - 96]",
-            "vmovdqu64 ymm22, [{source} + {length} - 64]",
-            "vmovdqu64 ymm23, [{source} + {length} - 32]",
-            "vmovdqu64 [{destination}], ymm16",
-            "vmovdqu64 [{destination} + 32], ymm17",
-            "vmovdqu64 [{destination} + 64], ymm18",
-            "vmovdqu64 [{destination} + 96], ymm19",
-            "vmovdqu64 [{destination} + {length} - 128], ymm20",
-            "vmovdqu64 [{destination} + {length} - 96], ymm21",
-            "vmovdqu64 [{destination} + {length} - 64], ymm22",
-            "vmovdqu64 [{destination} + {length} - 32], ymm23",
-            source = in(reg) source,
-            destination = in(reg) destination,
-            length = in(reg) length,
-            out("ymm16") _,
-            out("ymm17") _,
-            out("ymm18") _,
-            out("ymm19") _,
-            out("ymm20") _,
-            out("ymm21") _,
-            out("ymm22") _,
-            out("ymm23") _,
-            options(nostack, preserves_flags),
-        );
+        if length <= LINE {
+            ends!("vmovdqu", destination, source, length, "ymm0": 0; "ymm1": 32;
+                "vzeroupper" "ymm2" "ymm3" "ymm4" "ymm5" "ymm6" "ymm7"
+                "ymm8" "ymm9" "ymm10" "ymm11" "ymm12" "ymm13" "ymm14" "ymm15");
+        } else if length <= 2 * LINE {
+            ends!("vmovdqu", destination, source, length,
+                "ymm0": 0, "ymm1": 32; "ymm2": 64, "ymm3": 32;
+                "vzeroupper" "ymm4" "ymm5" "ymm6" "ymm7"
+                "ymm8" "ymm9" "ymm10" "ymm11" "ymm12" "ymm13" "ymm14" "ymm15");
+        } else {
+            ends!("vmovdqu", destination, source, length,
+                "ymm0": 0, "ymm1": 32, "ymm2": 64, "ymm3": 96;
+                "ymm4": 128, "ymm5": 96, "ymm6": 64, "ymm7": 32;
+                "vzeroupper" "ymm8" "ymm9" "ymm10" "ymm11" "ymm12" "ymm13" "ymm14" "ymm15");
+        }
     }
 }
