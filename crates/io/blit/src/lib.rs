@@ -48,7 +48,7 @@
 //!
 //! Copies are not queued until the barrier: the entry of a queue costs as much as a copy of 60 bytes, and the loop over
 //! the queue never gained that much. Only a [`deferring`](Blitter::deferring) blitter has a queue, to inspect what is
-//! [`queued`](Blitter::queued).
+//! [`queued`](Blitter::queued); it is slow.
 //!
 //! # Files
 //!
