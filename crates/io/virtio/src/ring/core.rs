@@ -169,6 +169,8 @@ pub(super) struct Core {
     pub(super) chains: Vec<Chain>,
     /// Descriptors, entries and pieces that this call's walks have visited.
     pub(super) visited: usize,
+    /// Whether a call has begun, and not returned.
+    pub(super) is_in_call: bool,
     /// Packets of its burst that the last call has spent; during a call, the cost of long chains beyond one packet
     /// each.
     pub(super) spent: usize,
@@ -242,6 +244,7 @@ impl Core {
             pieces: Vec::with_capacity(2 * MAX_PIECES),
             chains: Vec::with_capacity(MAX_PIECES),
             visited: 0,
+            is_in_call: false,
             spent: 0,
             spare: 0,
             #[cfg(debug_assertions)]

@@ -223,10 +223,10 @@ macro_rules! common {
             Arc::clone(&self.core.doorbell)
         }
 
-        /// Whether a call has not returned, but panicked. Its queued copies refer to packets that are gone, so the ring must
-        /// not be used any more.
+        /// Whether a call has not returned, but panicked. Nobody knows how far it came, so the ring must not be used any
+        /// more.
         pub(crate) fn is_interrupted(&self) -> bool {
-            !self.core.blitter.queued().is_empty()
+            self.core.is_in_call
         }
 
         /// Changes how copies are done, for experiments.
@@ -276,10 +276,7 @@ impl TransmitRing {
     /// Leaves the ring as a call does that panics.
     #[cfg(test)]
     pub(crate) fn interrupt(&mut self) {
-        static mut BYTE: u8 = 0;
-        self.core.blitter = Blitter::deferring();
-        // SAFETY: the byte lives for ever, and no barrier follows.
-        unsafe { self.core.blitter.copy(&raw mut BYTE, &raw const BYTE, 1) };
+        self.core.is_in_call = true;
     }
 
     /// Sets the quota of large buffers, so that packets which nobody takes do not cost other devices their buffers.
@@ -306,7 +303,9 @@ impl TransmitRing {
     #[inline]
     pub fn transmit(&mut self, packets: &mut Vector, most: usize) -> Result<usize, RingError> {
         self.ready()?;
+        self.core.is_in_call = true;
         let count = (self.run)(&mut self.core, packets, most);
+        self.core.is_in_call = false;
         match self.core.error {
             Some(error) if count == 0 => Err(error),
             _ => Ok(count),
@@ -330,7 +329,9 @@ impl ReceiveRing {
     #[inline]
     pub fn receive(&mut self, packets: &[Packet]) -> Result<Taken, RingError> {
         self.ready()?;
+        self.core.is_in_call = true;
         let taken = (self.run)(&mut self.core, packets);
+        self.core.is_in_call = false;
         match self.core.error {
             Some(error) if taken.count == 0 => Err(error),
             _ => Ok(taken),
