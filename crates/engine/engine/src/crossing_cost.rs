@@ -1,4 +1,4 @@
-//! What a crossing costs between two processors, measured in about 10 ms.
+//! What a crossing costs between two processors, measured in about 10 ms, or in some more if they are busy.
 //!
 //! Two threads take the parts of two workers: each runs on its processor and has its memory on that node. One fills
 //! vectors with packets and swaps them into the ring of a crossing. The other takes them out, reads the first byte of
@@ -31,13 +31,16 @@ const BATCH: usize = 8;
 /// The minimum number of batches for a median, after those in which caches and free buffers settle.
 const MIN_BATCHES: usize = 16;
 
-/// The time of each part alone, that of the crossing, and that of packets which cross alone.
+/// Batches that each part has at least: beside a network at full load, the threads seldom run at the same time.
+const ENOUGH: usize = 4 * MIN_BATCHES;
+
+/// The minimum time of each part alone, that of the crossing, and that of packets which cross alone.
 const ALONE_NS: u64 = 2_000_000;
 const CROSSING_NS: u64 = 5_000_000;
 const LATENCY_NS: u64 = 1_000_000;
 
 /// The time after which the measurement is given up: other work may keep the threads from running.
-const PATIENCE_NS: u64 = 60_000_000;
+const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Looks at what the other thread does before this one lets others run.
 const LOOKS: usize = 10_000;
@@ -139,6 +142,11 @@ impl Meeting {
         }
     }
 
+    /// A part of the measurement that takes so long at least, from now on.
+    fn part(&self, least_ns: u64) -> Part {
+        Part { end: clock::now() + least_ns, deadline: self.deadline }
+    }
+
     /// Waits until something has happened. Returns the clocks of the wait.
     #[inline]
     fn wait(&self, mut has_happened: impl FnMut() -> bool) -> Result<u64, CrossingCostError> {
@@ -166,6 +174,23 @@ impl Meeting {
     }
 }
 
+/// A part of the measurement: when it may end, and when it is given up, in nanoseconds of the clock.
+struct Part {
+    end: u64,
+    deadline: u64,
+}
+
+impl Part {
+    /// Whether the part needs more than so many batches.
+    fn goes_on(&self, batches: usize) -> Result<bool, CrossingCostError> {
+        let now = clock::now();
+        match now < self.end || batches < ENOUGH {
+            true if now > self.deadline => Err(CrossingCostError::Busy),
+            goes_on => Ok(goes_on),
+        }
+    }
+}
+
 /// Does the part of a worker's thread. If it fails, the other thread learns of it.
 fn take_part<T>(
     worker: &WorkerSpec,
@@ -185,11 +210,11 @@ fn take_part<T>(
 fn send(outbound: Outbound, meeting: &Meeting) -> Result<(f64, f64), CrossingCostError> {
     let (mut outbound, template, mut vector) = (outbound, template(), Vector::new());
     meeting.meet()?;
-    let [made_alone, _] = alone(&mut vector, &template)?;
+    let [made_alone, _] = alone(&mut vector, &template, meeting)?;
     meeting.meet()?;
     let mut batches = Vec::new();
-    let end = clock::now() + CROSSING_NS;
-    while clock::now() < end {
+    let part = meeting.part(CROSSING_NS);
+    while part.goes_on(batches.len())? {
         let (start, mut waited) = (clock::ticks(), 0);
         for _ in 0..BATCH {
             fill(&mut vector, PACKETS, &template)?;
@@ -208,8 +233,8 @@ fn send(outbound: Outbound, meeting: &Meeting) -> Result<(f64, f64), CrossingCos
     }
     meeting.meet()?;
     let mut rounds = Vec::new();
-    let end = clock::now() + LATENCY_NS;
-    while clock::now() < end {
+    let part = meeting.part(LATENCY_NS);
+    while part.goes_on(rounds.len())? {
         fill(&mut vector, 1, &template)?;
         let (before, start) = (outbound.received(), clock::ticks());
         outbound.exchange(&mut vector);
@@ -224,7 +249,7 @@ fn send(outbound: Outbound, meeting: &Meeting) -> Result<(f64, f64), CrossingCos
 fn receive(inbound: Inbound, meeting: &Meeting) -> Result<f64, CrossingCostError> {
     let (mut inbound, template, mut vector) = (inbound, template(), Vector::new());
     meeting.meet()?;
-    let [_, ended_alone] = alone(&mut vector, &template)?;
+    let [_, ended_alone] = alone(&mut vector, &template, meeting)?;
     meeting.meet()?;
     let added = median(receive_stage(&mut inbound, &mut vector, meeting, 1)?)? - ended_alone;
     meeting.meet()?;
@@ -258,10 +283,10 @@ fn receive_stage(
 }
 
 /// The clocks for each packet of making packets, and of reading and freeing them, by one thread.
-fn alone(vector: &mut Vector, template: &Template) -> Result<[f64; 2], CrossingCostError> {
+fn alone(vector: &mut Vector, template: &Template, meeting: &Meeting) -> Result<[f64; 2], CrossingCostError> {
     let mut batches = [Vec::new(), Vec::new()];
-    let end = clock::now() + ALONE_NS;
-    while clock::now() < end {
+    let part = meeting.part(ALONE_NS);
+    while part.goes_on(batches[0].len())? {
         let mut clocks = [0; 2];
         for _ in 0..BATCH {
             let start = clock::ticks();

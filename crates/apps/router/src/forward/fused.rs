@@ -18,7 +18,7 @@ use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
 
 use crate::forwarding::{BATCH, Columns, ETHERNET, Family, Headers, LookAhead, UNUSUAL, USUAL, V4, V6, usual_if};
 use crate::lookup::{Repeated, flow_hash, has_groups};
-use crate::rewrite::{KnownFacts, Places, RewriteTargets, divert, number_by_interface};
+use crate::rewrite::{Places, RewriteTargets, diverted, number_by_interface};
 use crate::{ip4_input, ip6_input};
 
 /// A family whose packets are forwarded in one loop.
@@ -134,20 +134,12 @@ struct BatchRoom {
     state_words: [SeqSnapshot; BATCH],
     decremented: [u32; BATCH],
     places: Places,
-    /// Of packets that are not usual: their words, and the places of those with an adjacency.
-    ttl_words: [u32; BATCH],
-    adjacent: [u8; BATCH],
 }
 
 impl<F: Family> FusedRoom<F> {
     pub(super) fn new() -> FusedRoom<F> {
-        let batch = BatchRoom {
-            state_words: [SeqSnapshot::default(); BATCH],
-            decremented: [0; BATCH],
-            places: Places::NONE,
-            ttl_words: [0; BATCH],
-            adjacent: [0; BATCH],
-        };
+        let batch =
+            BatchRoom { state_words: [SeqSnapshot::default(); BATCH], decremented: [0; BATCH], places: Places::NONE };
         FusedRoom {
             columns: Columns::new(),
             batch: Box::new(batch),
@@ -485,14 +477,14 @@ fn refer<F: Forwarded>(
     frames: &mut FramesMut<'_, F::Headers>,
     (columns, adjacencies, headers): (&Columns, &[u32], &[u16]),
     given: Given<'_>,
-    batch: &mut BatchRoom,
+    batch: &BatchRoom,
     count: usize,
     numbers: &mut [u16],
 ) {
-    let BatchRoom { state_words, places, ttl_words, adjacent, .. } = batch;
-    let mut adjacent_count = 0;
+    let BatchRoom { state_words, places, .. } = batch;
     for place in places.others(count) {
         let adjacency = adjacencies[place];
+        let tag = Tag(frames.packets()[place].tag());
         let told = |reason| (given.targets.error, IcmpError::of(reason).number());
         let (output, number) = match adjacency {
             _ if headers[place] == UNUSUAL => continue,
@@ -501,17 +493,16 @@ fn refer<F: Forwarded>(
             special::PROHIBIT => told(Reason::Prohibited),
             special::LOCAL => (given.to_router, special::LOCAL),
             special::FIRST.. => {
-                adjacent[adjacent_count] = place as u8;
-                adjacent_count += 1;
-                ttl_words[place] = F::words_of(columns.rows[place]);
-                (UNUSUAL, adjacency)
+                frames.set_tag(place, tag.with(adjacency).0);
+                let (state, ttl_words) = (AdjacencyState::of(state_words[place]), F::words_of(columns.rows[place]));
+                match diverted::<F>(frames, place, state, ttl_words, given.targets) {
+                    Some(diverted) => diverted,
+                    None => continue,
+                }
             }
             _ => continue,
         };
         numbers[place] = output;
-        let tag = Tag(frames.packets()[place].tag());
         frames.set_tag(place, tag.with(number).0);
     }
-    let known = &mut KnownFacts::<F> { ttl_words, state_words, numbers };
-    divert::<F>(frames, known, &adjacent[..adjacent_count], given.targets);
 }

@@ -190,7 +190,13 @@ impl<F: Family> IcmpErrors<F> {
 
     /// Whether any of these packets is within the limits. If not, none is looked at.
     fn admits_any(&self, now: u64, packets: &[Packet]) -> bool {
+        // Those of a flood have the same tag: they are within the limits together.
+        let mut last = None;
         packets.iter().any(|packet| {
+            if last == Some(packet.tag()) {
+                return false;
+            }
+            last = Some(packet.tag());
             let interface = Tag(packet.tag()).interface();
             let limit = if is_redirect(packet) { &self.redirects } else { &self.errors };
             limit.admits(interface, now) && self.looks.admits(interface, now)

@@ -12,11 +12,11 @@ use super::RewriteTargets;
 use crate::forwarding::{BATCH, ETHERNET, Family, Headers, UNUSUAL};
 
 /// What is known of the packets of a batch.
-pub(crate) struct KnownFacts<'b, F: Family> {
-    pub(crate) ttl_words: &'b [F::TtlWords],
-    pub(crate) state_words: &'b [SeqSnapshot],
+pub(super) struct KnownFacts<'b, F: Family> {
+    pub(super) ttl_words: &'b [F::TtlWords],
+    pub(super) state_words: &'b [SeqSnapshot],
     /// The output of each packet's interface.
-    pub(crate) numbers: &'b mut [u16],
+    pub(super) numbers: &'b mut [u16],
 }
 
 /// The places of packets in a batch: first those of the usual ones, then those of the others.
@@ -104,41 +104,55 @@ fn write_usual<F: Family>(
 
 /// Numbers and tags packets as the decision about each of them would, if that is certain. Hot.
 #[inline(never)]
-pub(crate) fn divert<F: Family>(
+fn divert<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
     places: &[u8],
     targets: RewriteTargets<'_>,
 ) {
-    let time_exceeded = const { IcmpError::of(Reason::TimeExceeded).number() };
     for place in places.iter().map(|&place| usize::from(place)) {
-        let packet = &frames.packets()[place];
-        let (length, has_offload) = (packet.len(), packet.has_offload());
-        let (tag, headers) = frames.at_mut(place);
-        let (tag, state, ttl_words) = (Tag(tag), AdjacencyState::of(known.state_words[place]), known.ttl_words[place]);
-        if has_offload | (tag.interface() == 0) {
-            continue;
-        }
-        let mtu = usize::from(state.mtu());
-        // Time comes before length (RFC 1812, section 5.3.1).
-        let (output, number) = if state.is_complete() && F::ttl_expired(headers) {
-            (targets.error, time_exceeded)
-        } else if length > ETHERNET + mtu {
-            // Padding behind the packet does not count.
-            let is_too_big = F::length(headers).min(length - ETHERNET) > mtu;
-            if !(state.is_used() && F::ttl_ok(ttl_words) && is_too_big && !F::may_fragment(headers, false)) {
-                continue;
-            }
-            (targets.error, IcmpError { reason: Reason::TooBig, value: state.mtu() }.number())
-        } else if state.is_unresolved() && F::ttl_ok(ttl_words) && targets.resolve != UNUSUAL {
-            F::set_ttl_words(headers, F::decremented(ttl_words));
-            (targets.resolve, tag.number())
-        } else {
-            continue;
-        };
-        if output != UNUSUAL {
+        let (state, ttl_words) = (AdjacencyState::of(known.state_words[place]), known.ttl_words[place]);
+        if let Some((output, number)) = diverted::<F>(frames, place, state, ttl_words, targets) {
+            let tag = Tag(frames.packets()[place].tag());
             frames.set_tag(place, tag.with(number).0);
             known.numbers[place] = output;
         }
     }
+}
+
+/// Where a packet goes whose time runs out, that is too long, or whose next hop is not resolved, and the number for its
+/// tag. There is neither if somebody has to look at it more closely. Hot.
+#[inline(always)]
+pub(crate) fn diverted<F: Family>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    place: usize,
+    state: AdjacencyState,
+    ttl_words: F::TtlWords,
+    targets: RewriteTargets<'_>,
+) -> Option<(u16, u32)> {
+    let packet = &frames.packets()[place];
+    let (length, has_offload) = (packet.len(), packet.has_offload());
+    let (tag, headers) = frames.at_mut(place);
+    let tag = Tag(tag);
+    if has_offload | (tag.interface() == 0) {
+        return None;
+    }
+    let mtu = usize::from(state.mtu());
+    // Time comes before length (RFC 1812, section 5.3.1).
+    let (output, number) = if state.is_complete() && F::ttl_expired(headers) {
+        (targets.error, const { IcmpError::of(Reason::TimeExceeded).number() })
+    } else if length > ETHERNET + mtu {
+        // Padding behind the packet does not count.
+        let is_too_big = F::length(headers).min(length - ETHERNET) > mtu;
+        if !(state.is_used() && F::ttl_ok(ttl_words) && is_too_big && !F::may_fragment(headers, false)) {
+            return None;
+        }
+        (targets.error, IcmpError { reason: Reason::TooBig, value: state.mtu() }.number())
+    } else if state.is_unresolved() && F::ttl_ok(ttl_words) && targets.resolve != UNUSUAL {
+        F::set_ttl_words(headers, F::decremented(ttl_words));
+        (targets.resolve, tag.number())
+    } else {
+        return None;
+    };
+    (output != UNUSUAL).then_some((output, number))
 }

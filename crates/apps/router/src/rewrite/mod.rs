@@ -26,8 +26,8 @@ use crate::forwarding::{BATCH, FEW, Family, Headers, LookAhead, Refusal, STEP, U
 use crate::router_bench::{Behind, OUT, row};
 use crate::vrf::RoutingDomain;
 
-use mixed::rewrite_mixed;
-pub(crate) use mixed::{KnownFacts, Places, divert};
+use mixed::{KnownFacts, rewrite_mixed};
+pub(crate) use mixed::{Places, diverted};
 use redirect::Redirects;
 
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
