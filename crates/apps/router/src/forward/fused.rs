@@ -133,13 +133,11 @@ pub(super) struct FusedRoom<F: Family> {
 struct BatchRoom {
     state_words: [SeqSnapshot; BATCH],
     decremented: [u32; BATCH],
-    places: Places,
 }
 
 impl<F: Family> FusedRoom<F> {
     pub(super) fn new() -> FusedRoom<F> {
-        let batch =
-            BatchRoom { state_words: [SeqSnapshot::default(); BATCH], decremented: [0; BATCH], places: Places::NONE };
+        let batch = BatchRoom { state_words: [SeqSnapshot::default(); BATCH], decremented: [0; BATCH] };
         FusedRoom {
             columns: Columns::new(),
             batch: Box::new(batch),
@@ -265,7 +263,7 @@ pub(super) fn forward<F: Forwarded>(
         let is_local = |&&adjacency: &&u32| adjacency == special::LOCAL;
         repeated.keep(destinations, adjacencies, adjacencies.iter().filter(is_local).count());
         Simd::chosen().run(Separate { lengths: &columns.lengths, state_words, headers, numbers });
-        let [usual, others] = batch.places.separate(numbers);
+        let [usual, others] = Places::separate(numbers);
         write_some::<F>(&mut frames, adjacencies, targets, batch, usual, numbers);
         refer::<F>(&mut frames, (columns, adjacencies, headers), given, batch, others, numbers);
         left_over.are_unusual |= numbers.iter().fold(0, |any, &number| any | number) & UNUSUAL != 0;
@@ -456,12 +454,12 @@ fn write_some<F: Forwarded>(
     adjacencies: &[u32],
     targets: RewriteTargets<'_>,
     batch: &BatchRoom,
-    count: usize,
+    places: Places,
     numbers: &mut [u16],
 ) {
-    let BatchRoom { state_words, decremented, places, .. } = batch;
+    let BatchRoom { state_words, decremented } = batch;
     let table = targets.adjacencies.table();
-    for place in places.usual(count) {
+    for place in places.iter() {
         let (_, headers) = frames.at_mut(place);
         let output = targets.output(AdjacencyState::of(state_words[place]).interface());
         let known = (state_words[place], decremented[place]);
@@ -478,11 +476,10 @@ fn refer<F: Forwarded>(
     (columns, adjacencies, headers): (&Columns, &[u32], &[u16]),
     given: Given<'_>,
     batch: &BatchRoom,
-    count: usize,
+    places: Places,
     numbers: &mut [u16],
 ) {
-    let BatchRoom { state_words, places, .. } = batch;
-    for place in places.others(count) {
+    for place in places.iter() {
         let adjacency = adjacencies[place];
         let tag = Tag(frames.packets()[place].tag());
         let told = |reason| (given.targets.error, IcmpError::of(reason).number());
@@ -494,7 +491,8 @@ fn refer<F: Forwarded>(
             special::LOCAL => (given.to_router, special::LOCAL),
             special::FIRST.. => {
                 frames.set_tag(place, tag.with(adjacency).0);
-                let (state, ttl_words) = (AdjacencyState::of(state_words[place]), F::words_of(columns.rows[place]));
+                let (state, ttl_words) =
+                    (AdjacencyState::of(batch.state_words[place]), F::words_of(columns.rows[place]));
                 match diverted::<F>(frames, place, state, ttl_words, given.targets) {
                     Some(diverted) => diverted,
                     None => continue,

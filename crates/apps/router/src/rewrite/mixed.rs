@@ -19,38 +19,50 @@ pub(super) struct KnownFacts<'b, F: Family> {
     pub(super) numbers: &'b mut [u16],
 }
 
-/// The places of packets in a batch: first those of the usual ones, then those of the others.
-pub(crate) struct Places([[u8; BATCH]; 2]);
+/// The places of a batch, a bit each.
+#[derive(Clone, Copy)]
+pub(crate) struct Places([u64; BATCH / 64]);
 
 impl Places {
-    pub(crate) const NONE: Places = Places([[0; BATCH]; 2]);
-
-    /// Writes the places of usual packets and of others. Returns how many there are of each. Hot.
+    /// The places of usual packets, and those of others. Hot.
     #[inline(always)]
-    pub(crate) fn separate(&mut self, numbers: &[u16]) -> [usize; 2] {
-        let [usual, others] = &mut self.0;
-        let (mut usual_count, mut others_count) = (0, 0);
-        for (place, &number) in numbers.iter().enumerate().take(BATCH) {
-            let is_other = usize::from(number == UNUSUAL);
-            usual[usual_count % BATCH] = place as u8;
-            others[others_count % BATCH] = place as u8;
-            usual_count += 1 - is_other;
-            others_count += is_other;
+    pub(crate) fn separate(numbers: &[u16]) -> [Places; 2] {
+        let numbers = &numbers[..numbers.len().min(BATCH)];
+        let (groups, rest) = numbers.as_chunks::<4>();
+        let mut others = [0; BATCH / 64];
+        for (index, group) in groups.iter().enumerate() {
+            others[index / 16] |= top_bits(*group) << (index % 16 * 4);
         }
-        [usual_count, others_count]
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        if let Some(word) = others.get_mut(groups.len() / 16) {
+            *word |= top_bits(last) << (groups.len() % 16 * 4);
+        }
+        let in_word = |index: usize| numbers.len().saturating_sub(index * 64).min(64) as u32;
+        let all = |index| u64::MAX.checked_shr(64 - in_word(index)).unwrap_or(0);
+        [Places(std::array::from_fn(|index| !others[index] & all(index))), Places(others)]
     }
 
-    /// The places of the other packets, of which there are so many. Hot.
+    /// The places, in order. Hot.
     #[inline(always)]
-    pub(crate) fn others(&self, count: usize) -> impl Iterator<Item = usize> {
-        self.0[1][..count].iter().map(|&place| place.into())
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().enumerate().flat_map(|(index, mut word)| {
+            std::iter::from_fn(move || {
+                let place = (word != 0).then(|| index * 64 + word.trailing_zeros() as usize);
+                word &= word.wrapping_sub(1);
+                place
+            })
+        })
     }
+}
 
-    /// The places of the usual packets, of which there are so many. Hot.
-    #[inline(always)]
-    pub(crate) fn usual(&self, count: usize) -> impl Iterator<Item = usize> {
-        self.0[0][..count].iter().map(|&place| place.into())
-    }
+/// The top bits of four numbers, which tell whether each is [`UNUSUAL`]. The products of four single bits and four powers
+/// of two meet in no other bit.
+#[inline(always)]
+fn top_bits(group: [u16; 4]) -> u64 {
+    let word = group.iter().rev().fold(0, |word, &number| word << 16 | u64::from(number));
+    let bits = word >> 15 & 0x0001_0001_0001_0001;
+    bits.wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48 & 0xf
 }
 
 /// Rewrites the usual packets of a batch, and numbers those whose way is clear without a closer look. Hot.
@@ -58,14 +70,12 @@ impl Places {
 pub(super) fn rewrite_mixed<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
-    places: &mut Places,
     targets: RewriteTargets<'_>,
 ) {
     mark_others::<F>(frames.packets(), known);
-    let [usual, others] = places.separate(known.numbers);
-    let [usual_places, other_places] = &places.0;
-    divert::<F>(frames, known, &other_places[..others], targets);
-    write_usual::<F>(frames, known, &usual_places[..usual], targets.adjacencies.table());
+    let [usual, others] = Places::separate(known.numbers);
+    divert::<F>(frames, known, others, targets);
+    write_usual::<F>(frames, known, usual, targets.adjacencies.table());
 }
 
 /// Numbers packets that are not usual as such. Hot.
@@ -87,10 +97,10 @@ fn mark_others<F: Family>(packets: &[Packet], known: &mut KnownFacts<'_, F>) {
 fn write_usual<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
-    places: &[u8],
+    places: Places,
     table: AdjacencyTable<'_>,
 ) {
-    for place in places.iter().map(|&place| usize::from(place)) {
+    for place in places.iter() {
         let (tag, headers) = frames.at_mut(place);
         let (header, is_same) = table.header_of(Tag(tag).number(), known.state_words[place]);
         if is_same {
@@ -107,10 +117,10 @@ fn write_usual<F: Family>(
 fn divert<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     known: &mut KnownFacts<'_, F>,
-    places: &[u8],
+    places: Places,
     targets: RewriteTargets<'_>,
 ) {
-    for place in places.iter().map(|&place| usize::from(place)) {
+    for place in places.iter() {
         let (state, ttl_words) = (AdjacencyState::of(known.state_words[place]), known.ttl_words[place]);
         if let Some((output, number)) = diverted::<F>(frames, place, state, ttl_words, targets) {
             let tag = Tag(frames.packets()[place].tag());
@@ -155,4 +165,26 @@ pub(crate) fn diverted<F: Family>(
         return None;
     };
     (output != UNUSUAL).then_some((output, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_a_loop_with_a_branch() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for count in 0..=BATCH {
+            for share in [0, 1, 128, 255, 256] {
+                let number = |random: &mut fastrand::Rng| {
+                    if random.u16(..256) < share { UNUSUAL } else { random.u16(..UNUSUAL) }
+                };
+                let numbers: Vec<u16> = (0..count).map(|_| number(&mut random)).collect();
+                let places =
+                    |is_other| (0..count).filter(|&place| (numbers[place] == UNUSUAL) == is_other).collect::<Vec<_>>();
+                let found = Places::separate(&numbers).map(|places| places.iter().collect::<Vec<_>>());
+                assert_eq!(found, [places(false), places(true)], "{numbers:?}");
+            }
+        }
+    }
 }

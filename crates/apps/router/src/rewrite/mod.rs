@@ -185,18 +185,12 @@ pub(crate) struct RewriteBatch<F: Family> {
     ttl_words: [F::TtlWords; BATCH],
     decremented: [F::TtlWords; BATCH],
     state_words: [SeqSnapshot; BATCH],
-    places: Places,
 }
 
 impl<F: Family> RewriteBatch<F> {
     pub(crate) fn new() -> Box<RewriteBatch<F>> {
         let ttl_words = [F::TtlWords::default(); BATCH];
-        Box::new(RewriteBatch {
-            ttl_words,
-            decremented: ttl_words,
-            state_words: [SeqSnapshot::default(); BATCH],
-            places: Places::NONE,
-        })
+        Box::new(RewriteBatch { ttl_words, decremented: ttl_words, state_words: [SeqSnapshot::default(); BATCH] })
     }
 }
 
@@ -271,7 +265,7 @@ impl<F: Family> RewriteBatch<F> {
         let count = numbers.len();
         read_ttl_words::<F>(&frames.frames(), ahead, &mut self.ttl_words[..count]);
         if !self.rewrite_all_usual(&mut frames, handles, ahead, targets, numbers) {
-            let RewriteBatch { ttl_words, state_words, places, .. } = self;
+            let RewriteBatch { ttl_words, state_words, .. } = self;
             let (ttl_words, state_words) = (&ttl_words[..count], &mut state_words[..count]);
             let (table, first_tag) = (targets.adjacencies.table(), first_tag(&frames));
             if Tag(handles.different).number() == 0 {
@@ -280,7 +274,7 @@ impl<F: Family> RewriteBatch<F> {
                 read_state_words(frames.packets(), ahead, table, state_words);
             }
             number(state_words, targets, numbers);
-            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { ttl_words, state_words, numbers }, places, targets);
+            rewrite_mixed::<F>(&mut frames, &mut KnownFacts { ttl_words, state_words, numbers }, targets);
         }
         true
     }
