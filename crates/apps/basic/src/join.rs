@@ -26,10 +26,10 @@ impl App for Join {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets of all streams")]);
 
     fn push(&mut self, io: &Io<Self>) {
-        let inputs = io.inputs();
-        self.first = (self.first + 1) % inputs;
+        self.first = (self.first + 1) % io.inputs();
         let mut output = io.output(0);
-        for index in (self.first..inputs).chain(0..self.first) {
+        let (before, after) = (|&index: &usize| index < self.first, |&index: &usize| index >= self.first);
+        for index in io.waiting_inputs().filter(after).chain(io.waiting_inputs().filter(before)) {
             output.forward(&mut io.input(index));
         }
     }

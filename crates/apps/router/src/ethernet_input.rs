@@ -76,7 +76,7 @@ impl App for EthernetInput {
         if self.origins.len() != io.inputs() {
             self.rewire(io);
         }
-        for index in 0..self.origins.len() {
+        for index in io.waiting_inputs() {
             self.take(io, index);
         }
     }

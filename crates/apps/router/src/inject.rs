@@ -53,9 +53,9 @@ impl App for Inject {
         if self.ways.len() != io.inputs() {
             self.rewire(io);
         }
-        for (index, way) in self.ways.iter().enumerate() {
+        for index in io.waiting_inputs() {
             let mut input = io.input(index);
-            let Some(way) = way else {
+            let Some(way) = &self.ways[index] else {
                 for packet in &mut input {
                     io.drop(packet, Inject::NO_PORT);
                 }

@@ -41,7 +41,7 @@ impl App for InterfaceOutput {
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
-        for index in 0..io.inputs() {
+        for index in io.waiting_inputs() {
             let mut input = io.input(index);
             let longest = Simd::chosen().run(Longest(input.packets()));
             if longest <= self.max_length {

@@ -77,7 +77,7 @@ impl<F: Family> App for LookUp<F> {
 
     fn push(&mut self, io: &Io<Self>) {
         self.next_vectors.resize(io.outputs());
-        for index in 0..io.inputs() {
+        for index in io.waiting_inputs() {
             self.look_up(io, index);
         }
     }

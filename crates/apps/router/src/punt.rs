@@ -79,7 +79,7 @@ impl App for Punt {
         if self.outputs.is_empty() {
             self.rewire(io);
         }
-        for index in 0..io.inputs() {
+        for index in io.waiting_inputs() {
             let mut punted = 0;
             for mut packet in &mut io.input(index) {
                 let number = Tag(packet.tag()).interface();

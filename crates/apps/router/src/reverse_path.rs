@@ -110,14 +110,11 @@ impl<F: Sources> App for ReversePathCheck<F> {
 
     fn push(&mut self, io: &Io<Self>) {
         self.next_vectors.resize(io.outputs());
-        self.check(io, INPUT);
-        self.check(io, OPTIONS);
+        for index in io.waiting_inputs() {
+            self.check(io, index);
+        }
     }
 }
-
-/// The places of the inputs.
-const INPUT: usize = 0;
-const OPTIONS: usize = 1;
 
 impl<F: Sources> ReversePathCheck<F> {
     /// Checks the packets of an input. Hot.

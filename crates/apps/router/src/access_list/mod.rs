@@ -132,10 +132,6 @@ counters! { AccessList;
     count REJECTED = "rejected", "packets whose senders are told";
 }
 
-/// The places of the inputs.
-const INPUT: usize = 0;
-const OPTIONS: usize = 1;
-
 /// The place of an output.
 const ERROR: usize = 1;
 
@@ -153,8 +149,9 @@ impl App for AccessList {
 
     fn push(&mut self, io: &Io<Self>) {
         self.next_vectors.resize(io.outputs());
-        self.pass(io, INPUT);
-        self.pass(io, OPTIONS);
+        for index in io.waiting_inputs() {
+            self.pass(io, index);
+        }
     }
 
     fn status(&self) -> Option<Arc<dyn Status>> {

@@ -128,7 +128,7 @@ impl<F: Family> App for IcmpErrors<F> {
     const PREFETCH: usize = 4;
 
     fn push(&mut self, io: &Io<Self>) {
-        for index in 0..io.inputs() {
+        for index in io.waiting_inputs() {
             let mut input = io.input(index);
             if !self.admits_any(io.now(), input.packets()) {
                 io.drop_all(&mut input, Self::RATE_LIMITED);

@@ -231,7 +231,7 @@ impl<F: Family> App for Local<F> {
 
     fn push(&mut self, io: &Io<Self>) {
         self.next_vectors.resize(io.outputs());
-        for index in 0..io.inputs() {
+        for index in io.waiting_inputs() {
             self.take(io, index);
         }
     }

@@ -82,10 +82,6 @@ counters! { for[F: Family] Rewrite<F>;
     count UNMADE = "unmade", "packets with redirects that were not made because the pool had no buffer";
 }
 
-/// The places of the inputs.
-const INPUT: usize = 0;
-const FRAGMENTS: usize = 1;
-
 impl<F: Family> App for Rewrite<F> {
     const INPUTS: Ports = Ports::Named(&[
         Port::required("input", "packets tagged with their adjacencies"),
@@ -99,8 +95,9 @@ impl<F: Family> App for Rewrite<F> {
         if self.outputs.is_empty() {
             self.rewire(io);
         }
-        self.send(io, INPUT);
-        self.send(io, FRAGMENTS);
+        for index in io.waiting_inputs() {
+            self.send(io, index);
+        }
     }
 
     fn tick(&mut self, io: &Io<Self>) {
