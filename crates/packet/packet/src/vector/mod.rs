@@ -3,12 +3,12 @@
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
-use std::mem::{self, ManuallyDrop};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use bellows_arena as arena;
 
-use bellows_sys::cache::{lines, prefetch, prefetch_to_write};
+use bellows_sys::cache::{LINE, lines, prefetch, prefetch_to_write};
 
 use crate::packet::Packet;
 
@@ -26,20 +26,27 @@ const SLACK: usize = 64;
 /// in a row, and each store of a vector's end would wait for the one before.
 const RUN: usize = 4;
 
-/// The number of vectors that [`Vector::scatter`] is fast for: their ends lie on the stack.
+/// The number of vectors whose ends [`Vector::scatter`] keeps on the stack. With more, it takes longer to copy these than to
+/// push packet by packet.
 const MAX_LANES: usize = 32;
+
+/// From this number on, [`Vector::scatter`] writes to different lines of empty vectors: their blocks begin at pages, so that
+/// the first lines of all share a cache set, of 8 or 12 lines.
+const MANY: usize = 8;
+
+/// How many lines further the packets of each vector begin than those of the one before, and the number of lines after which
+/// they begin in front again.
+const LINES_APART: usize = 7;
+const LINES: usize = 32;
 
 /// Packets that are being added to a vector.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// The first free slot.
-    slots: *mut Packet,
-    /// In one word, because each packet adds to both: the length of the added slots in bytes in the low 16 bits, the sum
-    /// of the packets' lengths above.
-    end: u64,
+    /// The next free slot.
+    slot: *mut Packet,
+    /// The sum of the added packets' lengths.
+    bytes: u64,
 }
-
-const _: () = assert!(CAPACITY * size_of::<Packet>() < 1 << 16);
 
 impl Lane {
     /// Copies handles to the end.
@@ -50,20 +57,21 @@ impl Lane {
     unsafe fn write<const COUNT: usize>(&mut self, from: *const Packet) {
         // SAFETY: the caller's promise.
         unsafe {
-            let bytes: u64 = (0..COUNT).map(|index| (*from.add(index)).len() as u64).sum();
-            let slot = self.slots.byte_add(usize::from(self.end as u16));
-            from.copy_to_nonoverlapping(slot, COUNT);
-            self.end += (bytes << 16) + (COUNT * size_of::<Packet>()) as u64;
+            from.copy_to_nonoverlapping(self.slot, COUNT);
+            self.slot = self.slot.add(COUNT);
+            self.bytes += (0..COUNT).map(|index| (*from.add(index)).len() as u64).sum::<u64>();
         }
     }
+}
 
-    fn count(&self) -> usize {
-        usize::from(self.end as u16) / size_of::<Packet>()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.end >> 16
-    }
+/// The lane with a number.
+///
+/// # Safety
+/// There is such a lane, and it has been written.
+#[inline(always)]
+unsafe fn lane(lanes: &mut [MaybeUninit<Lane>; MAX_LANES], number: u16) -> &mut Lane {
+    // SAFETY: the caller's promise.
+    unsafe { lanes.get_unchecked_mut(usize::from(number)).assume_init_mut() }
 }
 
 /// Bytes of a vector's block. The block begins at a page; magazines of free buffers lie in the second half of theirs.
@@ -279,7 +287,7 @@ impl Vector {
 
     /// Moves packets from the front to the ends of other vectors: the first to the vector with the first of these
     /// numbers, and so on, as many as there are numbers. Returns the number of packets moved: fewer if the vector of a
-    /// packet is full. Hot if there are at most 32 vectors.
+    /// packet is full. Hot.
     ///
     /// # Panics
     /// If there is no vector with one of the numbers.
@@ -292,43 +300,78 @@ impl Vector {
         let numbers = &numbers[..count];
         let most = numbers.iter().fold(0, |most, &number| most.max(number));
         assert!(usize::from(most) < vectors.len(), "there is no vector {most}");
+        let (first, different) = (numbers[0], different(numbers));
+        if different == 0 {
+            return vectors[usize::from(first)].append(self, count);
+        }
+        let are_spread = vectors.len() >= MANY && count <= CAPACITY / 2;
+        if are_spread {
+            for (index, vector) in vectors.iter_mut().enumerate() {
+                vector.begin_at(index * LINES_APART % LINES * (LINE / size_of::<Packet>()));
+            }
+        }
+        // SAFETY: there are no more numbers than packets, and a vector for each, as asserted.
+        let moved = unsafe { self.scatter_to(vectors, numbers, [first, first ^ different]) };
+        if are_spread {
+            vectors.iter_mut().for_each(|vector| vector.begin_at(0));
+        }
+        moved
+    }
+
+    /// Sets the first slot that an empty vector uses.
+    #[inline(always)]
+    fn begin_at(&mut self, slot: usize) {
+        if self.is_empty() && !self.is_none() {
+            (self.start, self.end) = (slot as u32, slot as u32);
+        }
+    }
+
+    /// As [`Vector::scatter`]. If the numbers are but two, they are `two`.
+    ///
+    /// # Safety
+    /// There are no more numbers than packets, and there is a vector for each.
+    #[inline(always)]
+    unsafe fn scatter_to(&mut self, vectors: &mut [Vector], numbers: &[u16], two: [u16; 2]) -> usize {
+        let count = numbers.len();
         if vectors.len() > MAX_LANES || vectors.iter().any(|vector| vector.room() < count) {
             return self.scatter_some(numbers, vectors);
         }
-        if let Some(two) = are_two(numbers)
+        if are_two(numbers, two)
             && let Ok([first, second]) = vectors.get_disjoint_mut(two.map(usize::from))
         {
             // SAFETY: both have room for all packets.
             unsafe { self.scatter_to_two(numbers, two[0], [first, second]) };
             return count;
         }
-        let mut lanes = [Lane { slots: std::ptr::null_mut(), end: 0 }; MAX_LANES];
+        let mut lanes = [const { MaybeUninit::<Lane>::uninit() }; MAX_LANES];
         for (lane, vector) in lanes.iter_mut().zip(vectors.iter_mut()) {
-            lane.slots = vector.free_slots();
+            lane.write(Lane { slot: vector.free_slots(), bytes: 0 });
         }
         let mut next: *const Packet = self.front();
         let (groups, rest) = numbers.as_chunks::<RUN>();
         // SAFETY: `next` walks over `count` packets of this vector, which no longer owns them afterwards. Each number is
-        // that of a vector and of its lane, as asserted. Each vector has room for all packets, so it has memory, which
-        // it shares with no other.
+        // that of a vector, as the caller promises, and so of a lane that has been written. Each vector has room for all
+        // packets, so it has memory, which it shares with no other.
         unsafe {
             for group in groups {
                 if group.iter().rev().fold(0, |word, &number| word << 16 | u64::from(number))
                     == u64::from(group[0]) * 0x0001_0001_0001_0001
                 {
-                    lanes.get_unchecked_mut(usize::from(group[0])).write::<RUN>(next);
+                    lane(&mut lanes, group[0]).write::<RUN>(next);
                 } else {
                     for (index, &number) in group.iter().enumerate() {
-                        lanes.get_unchecked_mut(usize::from(number)).write::<1>(next.add(index));
+                        lane(&mut lanes, number).write::<1>(next.add(index));
                     }
                 }
                 next = next.add(RUN);
             }
             for (index, &number) in rest.iter().enumerate() {
-                lanes.get_unchecked_mut(usize::from(number)).write::<1>(next.add(index));
+                lane(&mut lanes, number).write::<1>(next.add(index));
             }
             for (lane, vector) in lanes.iter().zip(vectors) {
-                vector.pushed(lane.count(), lane.bytes());
+                let Lane { slot, bytes } = lane.assume_init();
+                let count = slot.offset_from_unsigned(vector.free_slots());
+                vector.pushed(count, bytes);
             }
         }
         self.moved_out(count);
@@ -380,7 +423,7 @@ impl Vector {
     }
 
     /// As [`Vector::scatter`], packet by packet, up to the first whose vector is full.
-    #[cold]
+    #[inline(never)]
     fn scatter_some(&mut self, numbers: &[u16], vectors: &mut [Vector]) -> usize {
         let mut numbers = numbers.iter().map(|&number| usize::from(number));
         let mut moved = 0;
@@ -552,15 +595,16 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// The two different numbers of a list, its first one in front; `None` if there are not two.
+/// The bits in which numbers differ from the first one.
 #[inline(always)]
-fn are_two(numbers: &[u16]) -> Option<[u16; 2]> {
-    let &first = numbers.first()?;
-    let different = numbers.iter().fold(0, |different, &number| different | (number ^ first));
-    // If there are two, each differs from the first one in all of these bits, or in none.
-    let second = first ^ different;
-    let are_two = numbers.iter().fold(true, |all, &number| all & ((number == first) | (number == second)));
-    (are_two & (different != 0)).then_some([first, second])
+fn different(numbers: &[u16]) -> u16 {
+    numbers.iter().fold(0, |different, &number| different | (number ^ numbers[0]))
+}
+
+/// Whether a list has only these two numbers.
+#[inline(always)]
+fn are_two(numbers: &[u16], [first, second]: [u16; 2]) -> bool {
+    numbers.iter().fold(true, |all, &number| all & ((number == first) | (number == second)))
 }
 
 #[cold]
@@ -681,6 +725,30 @@ mod tests {
                 prop_assert_eq!(lengths(&second), second_model.clone());
                 prop_assert_eq!(first.bytes(), model.iter().sum::<usize>() as u64);
                 prop_assert_eq!(second.bytes(), second_model.iter().sum::<usize>() as u64);
+            }
+        }
+    }
+
+    proptest! {
+        /// Packets find their vectors, in order, whatever the number of vectors.
+        #[test]
+        fn packets_are_scattered_to_any_number_of_vectors(
+            (count, numbers) in (1usize..70).prop_flat_map(|count| {
+                (Just(count), proptest::collection::vec(0..count as u16, 0..200))
+            }),
+        ) {
+            let mut vector = Vector::new();
+            for index in 0..numbers.len() {
+                vector.push(Packet::from_bytes(&vec![0; index + 1]).unwrap()).unwrap();
+            }
+            let mut vectors: Vec<Vector> = (0..count).map(|_| Vector::new()).collect();
+            prop_assert_eq!(vector.scatter(&numbers, &mut vectors), numbers.len());
+            prop_assert_eq!((vector.len(), vector.bytes()), (0, 0));
+            for (number, vector) in (0..).zip(&vectors) {
+                let indexes = (0..numbers.len()).filter(|&index| numbers[index] == number);
+                let expected: Vec<usize> = indexes.map(|index| index + 1).collect();
+                prop_assert_eq!(vector.bytes(), expected.iter().sum::<usize>() as u64);
+                prop_assert_eq!(lengths(vector), expected);
             }
         }
     }
