@@ -216,13 +216,9 @@ impl NextVectors {
     /// Sends the packets. Those that do not fit are dropped at the link. Hot.
     #[inline]
     pub fn send<A: App>(&mut self, io: &Io<A>) {
-        for (index, vector) in
-            outputs(&mut self.vectors).iter_mut().enumerate().filter(|(_, vector)| !vector.is_empty())
-        {
-            let mut output = io.output(index);
-            output.send_from(vector);
+        for (index, vector) in outputs(&mut self.vectors).iter_mut().enumerate() {
             if !vector.is_empty() {
-                vector.drain(usize::MAX).for_each(|packet| output.push(packet));
+                io.send(index, vector);
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Apps that open links in unusual ways: the books still balance.
 
+use std::mem;
+
 use bellows_engine::{App, Io, Port, Ports, Settings};
 use bellows_observe::Imbalance;
-use bellows_packet::Packet;
+use bellows_packet::{Packet, Vector};
 use bellows_rig::Rig;
 
 const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };
@@ -33,6 +35,42 @@ fn two_outputs_open_on_one_link_count_every_packet_once() {
     rig.settle();
     assert_eq!(sent(&rig), (8, 32, 0));
     assert_eq!(rig.received("output").len(), 8);
+}
+
+#[test]
+fn vectors_are_sent_by_pointer_or_behind_other_packets() {
+    #[derive(Default)]
+    struct Sends {
+        vector: Vector,
+        is_done: bool,
+    }
+    impl App for Sends {
+        const OUTPUTS: Ports = OUTPUTS;
+
+        fn tick(&mut self, io: &Io<Self>) {
+            if mem::replace(&mut self.is_done, true) {
+                return;
+            }
+            let mut index = 0u32;
+            // The last packets find the link full.
+            for count in [0, 3, 0, 5, 1_020] {
+                for _ in 0..count {
+                    self.vector.push(Packet::from_bytes(&index.to_be_bytes()).unwrap()).unwrap();
+                    index += 1;
+                }
+                io.send(0, &mut self.vector);
+                assert!(self.vector.is_empty() && self.vector.room() > 0);
+            }
+            io.send(1, &mut self.vector);
+            self.vector.push(Packet::from_bytes(b"unlinked").unwrap()).unwrap();
+            io.send(1, &mut self.vector);
+            assert!(self.vector.is_empty() && self.vector.room() > 0);
+        }
+    }
+    let mut rig = Rig::new(Sends::default(), &[], &["output"]);
+    rig.settle();
+    assert_eq!(sent(&rig), (1_024, 4_096, 4));
+    assert!(rig.received("output").into_iter().eq((0..1_024u32).map(|index| index.to_be_bytes().to_vec())));
 }
 
 #[test]

@@ -363,15 +363,9 @@ impl PcapFilter {
     fn send(&mut self, io: &Io<Self>) {
         let rest = self.names.len();
         for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
-            let output = self.outputs[index];
-            if index == rest && output == UNLINKED {
-                discard(io, lane);
-                continue;
-            }
-            let mut output = io.output(output);
-            output.send_from(lane);
-            if !lane.is_empty() {
-                lane.drain(usize::MAX).for_each(|packet| output.push(packet));
+            match self.outputs[index] {
+                UNLINKED if index == rest => discard(io, lane),
+                output => io.send(output, lane),
             }
         }
     }

@@ -140,6 +140,38 @@ impl<'a, A: App> Io<'a, A> {
         }
     }
 
+    /// Sends all packets of a vector of the app's own, by pointer if the output is empty: the vector gets other memory.
+    /// Packets that do not fit are dropped at the link. Hot.
+    #[inline]
+    pub fn send(&self, output: usize, vector: &mut Vector) {
+        let (state, table) = (self.node.state(), self.node.links());
+        let index = self.node.outputs.get(output).copied().unwrap_or(OPEN);
+        if let Some(link) = table.links.get(index as usize)
+            && table.waiting[index as usize].get() == 0
+        {
+            let (count, bytes) = (vector.len(), vector.bytes());
+            if count > 0 {
+                table.waiting[index as usize].set(count as u32);
+                link.bytes.set(bytes);
+                // A link has no memory while it holds no packets.
+                drop(link.vector.replace(mem::replace(vector, state.free_vectors.allocate())));
+                state.progress.set(true);
+                table.slab.add(link.cell + counters::PACKETS, count as u64);
+                table.slab.add(link.cell + counters::BYTES, bytes);
+            }
+        } else {
+            self.send_behind(output, vector);
+        }
+    }
+
+    /// As [`Io::send`], behind other packets, or to an output that is not linked.
+    #[inline(never)]
+    fn send_behind(&self, output: usize, vector: &mut Vector) {
+        let mut output = self.output(output);
+        output.send_from(vector);
+        vector.drain(usize::MAX).for_each(|packet| output.push(packet));
+    }
+
     /// Gives away the vector of the only input, or a burst of it if it is much longer: `give` replaces it by an empty
     /// one, or returns false, which sets `is_full`. Returns whether packets are left that may be given away. Hot.
     #[inline(always)]
