@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`nexts`] | packets sorted by output |
+//! | [`look_ahead`] | prefetches in loops over packets |
 //! | [`limit`] | limits of packets a second |
 //! | [`full_table`], [`capacity`] | events about full tables, and a key of shared ones |
 //! | [`headers`] | headers as a whole: templates, patterns and fields |
@@ -24,6 +25,7 @@ pub mod icmp;
 pub mod ip_frame;
 pub mod ipv4_options;
 pub mod limit;
+pub mod look_ahead;
 pub mod nexts;
 pub mod segmentation;
 pub mod too_big;

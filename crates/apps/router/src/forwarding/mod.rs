@@ -4,7 +4,7 @@
 //! Each node is one file, which holds all versions of its decision: about a batch of packets at a time, about single ones
 //! where there are few, and with care about the unusual ones. Property tests (`loop_tests.rs`, `tests.rs`) hold them together.
 //!
-//! Here are the [families](Family), the fields of headers, the [columns](Columns) of a batch, and the look-ahead of loops.
+//! Here are the [families](Family), the fields of headers, and the [columns](Columns) of a batch.
 //! `resolver` has neighbours and the packets that wait for them, `conflicts` stations that claim an address of the router;
 //! they are not hot.
 
@@ -23,6 +23,7 @@ use bellows_vrf::{Reason, Vrf};
 use bellows_wire::EtherType;
 
 pub(crate) use bellows_common::headers::ETHERNET;
+pub(crate) use bellows_common::look_ahead::{LookAhead, STEP};
 pub(crate) use bellows_common::nexts::UNUSUAL;
 
 /// Writes a link-layer header in place of an Ethernet header without tags. False if there is no room for it.
@@ -50,38 +51,6 @@ pub(crate) const BATCH: usize = 128;
 
 /// Vectors of up to this number of packets are checked packet by packet.
 pub(crate) const FEW: usize = 8;
-
-/// Packets that are prefetched together.
-pub(crate) const STEP: usize = 16;
-
-/// The look-ahead of a loop over packets: prefetches of those that are this number of packets further on.
-#[derive(Clone, Copy, Debug)]
-pub struct LookAhead<'p> {
-    packets: &'p [Packet],
-    distance: usize,
-}
-
-impl<'p> LookAhead<'p> {
-    /// The look-ahead in these packets; none if the distance is 0. Prefetches the first packets. Hot.
-    #[inline(always)]
-    pub(crate) fn begin(packets: &'p [Packet], distance: usize, prefetch: impl Fn(&Packet)) -> LookAhead<'p> {
-        packets.iter().take(distance).for_each(prefetch);
-        LookAhead { packets, distance }
-    }
-
-    /// Prefetches, before packets in a step are read. Hot.
-    #[inline(always)]
-    pub(crate) fn step(&mut self, prefetch: impl Fn(&Packet)) {
-        if self.distance > 0 {
-            let next = self.packets.get(self.distance..).unwrap_or_default();
-            match next.first_chunk::<STEP>() {
-                Some(next) => next.iter().for_each(prefetch),
-                None => next.iter().for_each(prefetch),
-            }
-            self.packets = self.packets.get(STEP..).unwrap_or_default();
-        }
-    }
-}
 
 /// Eight bytes, the first one in the lowest bits; 0 if they are not in the header. Hot.
 #[inline(always)]
