@@ -130,7 +130,11 @@ impl Columns {
             .zip(self.words.as_chunks::<BLOCK>().0)
             .zip(self.lengths.as_chunks::<BLOCK>().0);
         for (((rows, words), lengths), numbers) in blocks.zip(numbers.chunks_mut(BLOCK)) {
-            let checked = std::array::from_fn::<_, BLOCK, _>(|at| number(rows[at], words[at], lengths[at]));
+            // Not by `array::from_fn`, whose closure compilers may leave a function without the loop's instructions.
+            let mut checked = [0; BLOCK];
+            for (checked, ((&row, &word), &length)) in checked.iter_mut().zip(rows.iter().zip(words).zip(lengths)) {
+                *checked = number(row, word, length);
+            }
             match numbers.as_mut_array() {
                 Some(numbers) => *numbers = checked,
                 None => numbers.copy_from_slice(&checked[..numbers.len()]),
