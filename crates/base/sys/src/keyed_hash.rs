@@ -87,16 +87,15 @@ impl KeyedHash {
         self.each_by_siphash(keys, found);
     }
 
-    /// Hashes pairs of keys of one word, and calls `found` with each pair's hashes in their order, and whether the pair is
-    /// another one than that before it. Equal ones in a row cost one. Hot.
+    /// Hashes pairs of keys of one word, and calls `found` with each pair's hashes in their order. Hot.
     #[inline(always)]
-    pub fn each_pair(&self, pairs: impl Iterator<Item = [u64; 2]>, found: impl FnMut([u64; 2], bool)) {
+    pub fn each_pair(&self, pairs: impl Iterator<Item = [u64; 2]>, mut found: impl FnMut([u64; 2])) {
         #[cfg(target_arch = "x86_64")]
         if self.has_aes {
             // SAFETY: the processor has AES and SSE 4.1.
             return unsafe { self.each_pair_by_aes(pairs, found) };
         }
-        each_other(pairs, |pair| pair.map(|word| self.siphash.hash_one([word])), found);
+        pairs.for_each(|pair| found(pair.map(|word| self.siphash.hash_one([word]))));
     }
 
     #[inline(always)]
@@ -132,32 +131,12 @@ impl KeyedHash {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "aes,sse4.1")]
-    fn each_pair_by_aes(&self, pairs: impl Iterator<Item = [u64; 2]>, found: impl FnMut([u64; 2], bool)) {
+    fn each_pair_by_aes(&self, pairs: impl Iterator<Item = [u64; 2]>, mut found: impl FnMut([u64; 2])) {
         use std::arch::x86_64::_mm_cvtsi128_si64;
 
         let keys = aes::load(&self.one);
         let hash = |word| _mm_cvtsi128_si64(aes::encrypt::<SHORT_ROUNDS>(&keys, aes::vector(word, 0))).cast_unsigned();
-        each_other(pairs, |pair| pair.map(hash), found);
-    }
-}
-
-/// Calls `found` with what `hash` makes of each pair, which is not called again for one that is equal to that before it.
-#[inline(always)]
-fn each_other(
-    pairs: impl Iterator<Item = [u64; 2]>,
-    hash: impl Fn([u64; 2]) -> [u64; 2],
-    mut found: impl FnMut([u64; 2], bool),
-) {
-    let mut last: Option<([u64; 2], [u64; 2])> = None;
-    for pair in pairs {
-        match last {
-            Some((before, hashes)) if before == pair => found(hashes, false),
-            _ => {
-                let hashes = hash(pair);
-                last = Some((pair, hashes));
-                found(hashes, true);
-            }
-        }
+        pairs.for_each(|pair| found(pair.map(hash)));
     }
 }
 
@@ -337,10 +316,9 @@ mod tests {
             for has_aes in [false, has_aes()] {
                 let hash = KeyedHash { has_aes, ..KeyedHash::new() };
                 let mut found = Vec::new();
-                hash.each_pair(pairs.iter().copied(), |hashes, is_other| found.push((hashes, is_other)));
-                let of = |pair: [u64; 2]| pair.map(|word| hash.hash(KeyWords::One(&[word])));
-                let is_other = |at: usize| at == 0 || pairs[at] != pairs[at - 1];
-                let expected: Vec<_> = pairs.iter().enumerate().map(|(at, &pair)| (of(pair), is_other(at))).collect();
+                hash.each_pair(pairs.iter().copied(), |hashes| found.push(hashes));
+                let of = |pair: &[u64; 2]| pair.map(|word| hash.hash(KeyWords::One(&[word])));
+                let expected: Vec<_> = pairs.iter().map(of).collect();
                 prop_assert_eq!(found, expected);
             }
         }

@@ -5,7 +5,7 @@ use bellows_engine::Io;
 use bellows_packet::{CAPACITY, Packet};
 
 use super::vlans::{Leaves, Membership, retag};
-use super::{Bridge, InputOrigin};
+use super::{Bridge, InputOrigin, way};
 use crate::mac_table::{Hashed, Key, Learned, PortLimit, View};
 use crate::vlan::header::{Outer, outer};
 
@@ -20,16 +20,39 @@ pub(super) const NO_HEADROOM: u16 = UNUSUAL + 6;
 pub(super) const TOO_SHORT: u16 = UNUSUAL + 7;
 pub(super) const NOT_ALLOWED: u16 = UNUSUAL + 8;
 
+/// Stands for a frame that must be looked at closely.
+const CLOSE: u16 = UNUSUAL + 9;
+
 /// The keys of frames that have no addresses, or are in no VLAN of their port. They are those of multicast addresses, so
 /// that nothing is learned or found.
 pub(super) const SHORT_KEY: Key = Key(u64::MAX);
 pub(super) const OTHER_VLAN: Key = Key(u64::MAX - 2);
 
-/// The frames of a call: destination and source of each, their hashes, and the number of its output.
+/// The keys of no frame.
+const NO_KEY: Key = Key(u64::MAX - 4);
+
+/// The frames of a call. Those with the same addresses one behind the other are a run.
 pub(super) struct Frames {
-    pub(super) keys: Vec<[Key; 2]>,
+    runs: Vec<Run>,
+    /// The number of runs.
+    count: usize,
+    /// The hashes of each run's addresses.
     hashes: Vec<[u64; 2]>,
+    /// The run of each frame.
+    run_of: Vec<u16>,
+    /// Runs to be decided about closely.
+    unusual: Vec<u16>,
+    /// The number of the output of each frame.
     pub(super) numbers: Vec<u16>,
+}
+
+/// Frames with the same addresses.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    /// Destination and source.
+    keys: [Key; 2],
+    /// The frame behind the last one.
+    end: usize,
 }
 
 /// What the frames of a call have in common.
@@ -47,13 +70,21 @@ pub(super) enum Common {
 #[inline(always)]
 fn keys(header: &[u8; 14], vlan: u16) -> [Key; 2] {
     const MAC: u64 = (1 << 48) - 1;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+    // One load each, which the bytes one by one are not.
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     [Key::new(word(0) & MAC, vlan), Key::new(word(4) >> 16, vlan)]
 }
 
 impl Frames {
     pub(super) fn new() -> Frames {
-        Frames { keys: vec![[Key::default(); 2]; CAPACITY], hashes: vec![[0; 2]; CAPACITY], numbers: vec![0; CAPACITY] }
+        Frames {
+            runs: vec![Run::default(); CAPACITY],
+            count: 0,
+            hashes: vec![[0; 2]; CAPACITY],
+            run_of: vec![0; CAPACITY],
+            unusual: vec![0; CAPACITY],
+            numbers: vec![0; CAPACITY],
+        }
     }
 
     /// Reads the addresses of frames, and prefetches what is known of them. Hot.
@@ -90,18 +121,33 @@ impl Frames {
 
     #[inline(always)]
     fn read_by(&mut self, packets: &[Packet], ahead: usize, view: &View<'_>, read: impl Fn(&[u8]) -> [Key; 2]) {
+        let Frames { runs, hashes, run_of, .. } = self;
         packets.iter().take(ahead).for_each(Packet::prefetch);
-        for (index, (packet, keys)) in packets.iter().zip(&mut self.keys).enumerate() {
+        // The first frame begins the run 0.
+        let (mut last, mut run) = ([NO_KEY; 2], usize::MAX);
+        for (index, (packet, run_of)) in packets.iter().zip(run_of).enumerate() {
             if let Some(ahead) = packets.get(index + ahead) {
                 ahead.prefetch();
             }
-            *keys = read(packet.bytes());
+            let keys = read(packet.bytes());
+            let differences = (keys[0].0 ^ last[0].0) | (keys[1].0 ^ last[1].0);
+            run = run.wrapping_add(usize::from(differences != 0));
+            runs[run] = Run { keys, end: index + 1 };
+            *run_of = run as u16;
+            last = keys;
         }
-        // The hashes of several frames overlap.
-        view.prefetch(&self.keys[..packets.len()], &mut self.hashes);
+        self.count = run.wrapping_add(1);
+        // The hashes of several runs overlap.
+        view.hash(self.runs[..self.count].iter().map(|run| run.keys), hashes);
     }
 
-    /// Learns the sources of the first frames, and finds the output for each. Hot.
+    /// The destination of each frame.
+    pub(super) fn destinations(&self) -> impl Iterator<Item = Key> {
+        self.run_of.iter().map(|&run| self.runs[usize::from(run)].keys[0])
+    }
+
+    /// Learns the sources of the first frames, and finds the output for each. Without VLANs, frames that all go to one
+    /// output have no numbers then. Hot.
     #[inline(never)]
     pub(super) fn decide(
         &mut self,
@@ -111,31 +157,100 @@ impl Frames {
         origin: &InputOrigin,
         drops_violations: bool,
     ) -> Common {
-        let closely = Closely { io, view, origin, drops_violations };
-        let port = origin.port.as_ref().map(|port| port.number);
-        let (mut last, mut last_number) = (None, FLOOD);
-        let (mut any, mut all) = (0, u16::MAX);
-        for ((&addresses, hashes), number) in self.keys[..count].iter().zip(&self.hashes).zip(&mut self.numbers) {
-            // The frames of a flow come one after the other.
-            if last != Some(addresses) {
-                let hashed = [0, 1].map(|at| Hashed { key: addresses[at], hash: hashes[at] });
-                let known = port.and_then(|port| view.port_from_known(hashed, port));
-                let (decided, stays) = match known.and_then(|port| origin.ways.get(usize::from(port))) {
-                    Some(&way) => (way, true),
-                    None => closely.decide(hashed),
-                };
-                (last, last_number) = (stays.then_some(addresses), decided);
-            }
-            *number = last_number;
-            any |= last_number;
-            all &= last_number;
+        let usual = self.decide_usual(view, origin);
+        if let Common::Output(_) = usual
+            && origin.membership.is_none()
+        {
+            return usual;
         }
+        let listed = if usual == Common::Unusual { self.list_unusual() } else { 0 };
+        let Frames { run_of, numbers, .. } = self;
+        if self.count < count {
+            // From numbers of runs to those of frames, which are at the same places or behind them.
+            (0..count).rev().for_each(|frame| numbers[frame] = numbers[usize::from(run_of[frame])]);
+        }
+        if listed == 0 {
+            return usual;
+        }
+        self.decide_unusual(listed, &Closely { io, view, origin, drops_violations });
+        Common::of(&self.numbers[..count])
+    }
+
+    /// Finds the output for each run between stations that are both known and easily found; all others are [`CLOSE`].
+    /// Returns what the runs have in common. Hot: a step without branches.
+    #[inline(never)]
+    fn decide_usual(&mut self, view: &View<'_>, origin: &InputOrigin) -> Common {
+        let (runs, numbers) = (&self.runs[..self.count], &mut self.numbers[..self.count]);
+        let Some(port) = &origin.port else {
+            numbers.fill(CLOSE);
+            return Common::Unusual;
+        };
+        let (known, ways) = (view.known_at(port.number), &origin.ways[..]);
+        for ((Run { keys, .. }, hashes), number) in runs.iter().zip(&self.hashes).zip(&mut *numbers) {
+            let (to, counts) = known(hashed(keys, hashes));
+            let way = way(ways, to);
+            *number = if counts { way } else { CLOSE };
+        }
+        Common::of(numbers)
+    }
+
+    /// Lists the runs that must be looked at closely. Returns their number.
+    #[inline(never)]
+    fn list_unusual(&mut self) -> usize {
+        let mut listed = 0;
+        for (run, number) in self.numbers[..self.count].iter().enumerate() {
+            self.unusual[listed] = run as u16;
+            listed += usize::from(*number == CLOSE);
+        }
+        listed
+    }
+
+    /// Decides about the listed runs, in order.
+    #[inline(never)]
+    fn decide_unusual(&mut self, listed: usize, closely: &Closely<'_>) {
+        let Frames { runs, count, hashes, unusual, numbers, .. } = self;
+        let listed = unusual[..listed].iter().map(|&run| usize::from(run));
+        listed.clone().for_each(|run| closely.view.prefetch_others(hashes[run]));
+        let mut decide = |run: usize| {
+            let start = run.checked_sub(1).map_or(0, |before| runs[before].end);
+            let mut frames = numbers[start..runs[run].end].iter_mut();
+            let mut has_changed = false;
+            while let Some(number) = frames.next() {
+                let decided = closely.decide(hashed(&runs[run].keys, &hashes[run]));
+                *number = decided.number;
+                has_changed |= decided.has_changed;
+                if decided.stays {
+                    frames.by_ref().for_each(|number| *number = decided.number);
+                }
+            }
+            has_changed
+        };
+        // What a frame changes in the table counts for all behind it.
+        if let Some(changed) = listed.clone().find(|&run| decide(run)) {
+            (changed + 1..*count).for_each(|run| {
+                decide(run);
+            });
+        }
+    }
+}
+
+impl Common {
+    /// Of numbers. Hot.
+    #[inline(always)]
+    fn of(numbers: &[u16]) -> Common {
+        let (any, all) = numbers.iter().fold((0, u16::MAX), |(any, all), number| (any | number, all & number));
         match any {
             _ if any & UNUSUAL != 0 => Common::Unusual,
             _ if any == all => Common::Output(any),
             _ => Common::Outputs,
         }
     }
+}
+
+/// Two keys with their hashes. Hot.
+#[inline(always)]
+fn hashed(keys: &[Key; 2], hashes: &[u64; 2]) -> [Hashed; 2] {
+    [0, 1].map(|at| Hashed { key: keys[at], hash: hashes[at] })
 }
 
 /// Decides about frames that are not between stations which are both known and easily found.
@@ -146,31 +261,42 @@ struct Closely<'d> {
     drops_violations: bool,
 }
 
+/// What was decided about a frame.
+struct Decided {
+    /// The number of its output.
+    number: u16,
+    /// Whether the next one with its addresses goes there, too.
+    stays: bool,
+    /// Whether the table may be another one now.
+    has_changed: bool,
+}
+
 impl Closely<'_> {
-    /// Where a frame goes, and whether the next one with its addresses goes there, too.
     #[inline(never)]
-    fn decide(&self, [destination, source]: [Hashed; 2]) -> (u16, bool) {
-        let decided = match self.view.look_up(destination) {
-            Some(port) => self.origin.ways.get(usize::from(port)).copied().unwrap_or(NO_OUTPUT),
-            None => FLOOD,
-        };
-        let (refused, is_settled) = if source.key.is_station() { self.learn(source) } else { (None, true) };
-        let decided = refused.unwrap_or(decided);
-        // Another frame to its own source finds another way; one whose source is not known counts again.
-        (decided, is_settled && destination.key != source.key)
+    fn decide(&self, [destination, source]: [Hashed; 2]) -> Decided {
+        let number = self.view.look_up(destination).map_or(FLOOD, |port| way(&self.origin.ways, port));
+        // Another frame to its own source finds another way.
+        let stays = destination.key != source.key;
+        let learned = if source.key.is_station() { self.learn(source) } else { Learned::Known };
+        if learned == Learned::Known {
+            return Decided { number, stays, has_changed: false };
+        }
+        // One whose source is not known counts again.
+        let (refused, is_settled) = self.note(learned);
+        Decided { number: refused.unwrap_or(number), stays: stays && is_settled, has_changed: true }
     }
 
-    /// Learns a source. Returns how its frame is dropped, if it is, and whether the source is known at its port now.
+    /// Learns a source.
     #[inline(always)]
-    fn learn(&self, source: Hashed) -> (Option<u16>, bool) {
-        let learned = match &self.origin.port {
+    fn learn(&self, source: Hashed) -> Learned {
+        match &self.origin.port {
             Some(port) => self.view.learn(source, port.number, self.origin.max_addresses),
             None => Learned::TableFull,
-        };
-        if learned == Learned::Known { (None, true) } else { self.note(learned) }
+        }
     }
 
-    /// Counts what is not usual, for the bridge, and for the port where it is about the room for addresses.
+    /// Counts what is not usual, for the bridge, and for the port where it is about the room for addresses. Returns how
+    /// the frame is dropped, if it is, and whether its source is known at its port now.
     #[cold]
     fn note(&self, learned: Learned) -> (Option<u16>, bool) {
         let io = self.io;
@@ -205,10 +331,10 @@ impl Frames {
     #[inline(never)]
     pub(super) fn retag(&mut self, packets: &mut [Packet], memberships: &[Membership], protocols: [u16; 2]) -> bool {
         let mut can_all = true;
-        for ((packet, [destination, _]), number) in packets.iter_mut().zip(&self.keys).zip(&mut self.numbers) {
+        for ((packet, &run), number) in packets.iter_mut().zip(&self.run_of).zip(&mut self.numbers) {
             // Those that go to none, or to several, have no membership.
             let Some(membership) = memberships.get(usize::from(*number)) else { continue };
-            let vlan = destination.vlan();
+            let vlan = self.runs[usize::from(run)].keys[0].vlan();
             let refused = match membership.leaves(vlan) {
                 Leaves::Not => NOT_ALLOWED,
                 leaves if retag(packet, protocols, vlan, leaves == Leaves::Tagged) => continue,

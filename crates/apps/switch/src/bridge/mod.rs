@@ -26,20 +26,28 @@ use self::decide::{
 };
 use self::storm::{Flood, Storm, is_reserved};
 use self::vlans::{Leaves, Membership, retag};
-use crate::mac_table::{self, BridgePort, Key, MacTable, MacTableStatus, PortLimit};
+use crate::mac_table::{self, BridgePort, Key, MacTable, MacTableStatus, PortLimit, PortNumber};
 
 /// What is known of an input.
 struct InputOrigin {
     /// `None` if the table has too many ports.
     port: Option<BridgePort>,
     max_addresses: u32,
-    /// By the table's number of the destination's port: the output, or why there is none.
+    /// By the table's number of the destination's port: the output, or why there is none. The last one is that of all
+    /// further ports.
     ways: Vec<u16>,
     /// For each output whether frames from this input may go there.
     may_leave: Vec<bool>,
     storm: Storm,
     /// `None` in a bridge without VLANs.
     membership: Option<Membership>,
+}
+
+/// The output for frames to a station at a port, or why there is none, by the [ways](InputOrigin::ways) of their input.
+/// Hot.
+#[inline(always)]
+fn way(ways: &[u16], port: PortNumber) -> u16 {
+    ways[usize::from(port).min(ways.len() - 1)]
 }
 
 /// A learning bridge.
@@ -158,6 +166,7 @@ impl Bridge {
             outputs.iter().zip(&ports).enumerate().for_each(|(output, (to, port))| set(port, way(to, output)));
             // The port itself need not have an output.
             set(&port, SAME_PORT);
+            ways.push(NO_OUTPUT);
             let may_leave = outputs.iter().enumerate().map(|(output, to)| way(to, output) < UNUSUAL).collect();
             InputOrigin {
                 port,
@@ -238,9 +247,9 @@ impl Flooding<'_> {
         next_vectors: &mut NextVectors,
     ) {
         let mut hits = 0;
-        for ((number, [destination, _]), packet) in frames.numbers.iter().zip(&frames.keys).zip(&mut input) {
+        for ((number, destination), packet) in frames.numbers.iter().zip(frames.destinations()).zip(&mut input) {
             match *number {
-                FLOOD => match self.refusal(io, *destination) {
+                FLOOD => match self.refusal(io, destination) {
                     Some(reason) => io.drop(packet, reason),
                     None => self.flood(io, next_vectors, packet, destination.vlan()),
                 },

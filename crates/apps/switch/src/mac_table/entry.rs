@@ -85,10 +85,22 @@ impl Value {
         Value(PRESENT | (hash & CHECK_MASK) << CHECK_SHIFT | u64::from(age) << PORT_BITS | u64::from(port))
     }
 
+    /// Whether the value is one of a key with this hash. Hot.
+    #[inline(always)]
+    pub(super) fn is_of(self, hash: u64) -> bool {
+        (self.0 ^ Value::seen(hash, 0, 0).0) & BELONGS == 0
+    }
+
+    /// The port, whatever the key. Hot.
+    #[inline(always)]
+    pub(super) fn any_port(self) -> PortNumber {
+        (self.0 & PORT_MASK) as PortNumber
+    }
+
     /// The port, if the value is one of a key with this hash. Hot.
     #[inline(always)]
     pub(super) fn port(self, hash: u64) -> Option<PortNumber> {
-        ((self.0 ^ Value::seen(hash, 0, 0).0) & BELONGS == 0).then_some((self.0 & PORT_MASK) as PortNumber)
+        self.is_of(hash).then_some(self.any_port())
     }
 
     /// Whether nothing changes when a source is seen: it is at the same port, and its age is the same or does not
@@ -96,7 +108,7 @@ impl Value {
     #[inline(always)]
     pub(super) fn stays(self, seen: Value) -> bool {
         let differences = self.0 ^ seen.0;
-        differences & SAME == 0 || (self.0 & STATIC != 0 && differences & (BELONGS | PORT_MASK) == 0)
+        (differences & SAME == 0) | ((self.0 & STATIC != 0) & (differences & (BELONGS | PORT_MASK) == 0))
     }
 
     /// The parts of the value of a key.

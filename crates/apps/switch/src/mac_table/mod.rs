@@ -177,10 +177,16 @@ pub(crate) struct View<'t> {
 }
 
 impl View<'_> {
-    /// Hashes the addresses of frames, and prefetches what is known of them. Hot.
+    /// Hashes pairs of addresses, and prefetches what is known of them. Hot.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, keys: &[[Key; 2]], hashes: &mut [[u64; 2]]) {
-        self.slots.prefetch(keys, hashes);
+    pub(crate) fn hash(&self, keys: impl Iterator<Item = [Key; 2]>, hashes: &mut [[u64; 2]]) {
+        self.slots.hash(keys, hashes);
+    }
+
+    /// Prefetches where else addresses can be.
+    #[inline(always)]
+    pub(crate) fn prefetch_others(&self, hashes: [u64; 2]) {
+        hashes.into_iter().for_each(|hash| self.slots.prefetch_others(hash));
     }
 
     /// The port of an address. Hot.
@@ -189,11 +195,12 @@ impl View<'_> {
         self.slots.look_up(hashed)
     }
 
-    /// The port of a destination, if both addresses are where most are, and there is nothing to learn about the source,
-    /// which is at a port. Hot.
+    /// For a loop over frames from a port: the port of a destination, and whether it counts, which is if both addresses
+    /// are where most are, and there is nothing to learn about the source. Hot.
     #[inline(always)]
-    pub(crate) fn port_from_known(&self, [destination, source]: [Hashed; 2], at: PortNumber) -> Option<PortNumber> {
-        self.slots.look_up_if_knows(destination, source, at, self.age)
+    pub(crate) fn known_at(&self, at: PortNumber) -> impl Fn([Hashed; 2]) -> (PortNumber, bool) {
+        let (first_lines, age) = (self.slots.first_lines(), self.age);
+        move |pair| first_lines.look_up_if_knows(pair, at, age)
     }
 
     /// Learns that a station is at a port, which may have `max_addresses`. Hot.
