@@ -67,18 +67,22 @@ pub fn options(header: &[u8]) -> impl Iterator<Item = Result<Ipv4Option, usize>>
 /// Whether the checksum of a whole header is right. Hot.
 #[inline]
 pub fn is_checksum_right(header: &[u8]) -> bool {
-    let sum = match <&[[u8; 4]; FIXED_HEADER / 4]>::try_from(header.as_chunks().0) {
+    sum(header).finish() == 0
+}
+
+#[inline]
+fn sum(header: &[u8]) -> Sum {
+    match <&[[u8; 4]; FIXED_HEADER / 4]>::try_from(header.as_chunks().0) {
         Ok(fixed) => Sum::new().add_words(fixed),
         Err(_) => Sum::new().add_bytes(header),
-    };
-    sum.finish() == 0
+    }
 }
 
 /// Writes the checksum of a whole header.
 #[inline]
 pub fn fill_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
-    let checksum = Sum::new().add_bytes(header).finish();
+    let checksum = sum(header).finish();
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 

@@ -1,6 +1,6 @@
 //! Packets in place of one that is too long to be sent: the segments of GSO packets, and parts of any packet.
 
-use bellows_packet::{CAPACITY, Offload, Packet, Vector};
+use bellows_packet::{Burst, CAPACITY, DATA_ROOM, Offload, Packet, Vector};
 use bellows_wire::offload::{Checksums, GsoKind, GsoPacket, MAX_HEADER_LEN, finish_checksum};
 
 /// There is no free buffer, or no room for that number of packets.
@@ -78,6 +78,13 @@ pub fn segment(packet: &mut Packet, kind: GsoKind, size: u16, others: &mut Vecto
 #[inline]
 pub fn new_packet(length: usize) -> Result<Packet, NoBuffer> {
     Packet::with_room(length).ok_or(NoBuffer)
+}
+
+/// As [`new_packet`], in a buffer of a burst if it has one that is long enough. Hot.
+#[inline]
+pub fn next_packet(buffers: &mut Burst, length: usize) -> Result<Packet, NoBuffer> {
+    let taken = if length <= DATA_ROOM { buffers.next() } else { None };
+    taken.map_or_else(|| new_packet(length), Ok)
 }
 
 /// Gives a part of a packet the packet's tag, time and interface.

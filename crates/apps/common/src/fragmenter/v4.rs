@@ -1,13 +1,13 @@
 //! Fragments of IPv4 packets (RFC 791, section 2.3; RFC 815; RFC 1812, section 4.2.2.7).
 
-use bellows_packet::{Packet, Vector};
+use bellows_packet::{Burst, Packet, Vector};
 use bellows_wire::Sum;
 use bellows_wire::ipv4::Ipv4Packet;
 
-use super::{Fragmentation, NotFragmented};
+use super::{Fragmentation, NotFragmented, copy_front};
 use crate::ip_frame::Version;
 use crate::ipv4_options::{FIXED_HEADER, fill_checksum, is_checksum_right, options};
-use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
+use crate::segmentation::{NoBuffer, copy_metadata, next_packet};
 
 /// The longest header, bytes.
 const MAX_HEADER: usize = 60;
@@ -85,31 +85,35 @@ fn later_header(header: &[u8]) -> Option<Header> {
 ///
 /// # Errors
 /// If the pool is empty. The packet is unchanged then.
-pub(super) fn split(packet: &mut Packet, plan: &Fragmentation, others: &mut Vector) -> Result<(), NoBuffer> {
+pub(super) fn split(
+    packet: &mut Packet,
+    plan: &Fragmentation,
+    buffers: &mut Burst,
+    others: &mut Vector,
+) -> Result<(), NoBuffer> {
     let (at, data) = plan.places();
     let (frame, header) = (packet.bytes(), data.start - at);
     let Some(fixed) = frame[at..].first_chunk::<FIXED_HEADER>() else { return Ok(()) };
     let base = Lengths::of(fixed, header > FIXED_HEADER);
     // Without options, what is in front of the data is the same in all fragments.
     let with_options;
-    let front = match base.has_options {
-        false => &frame[..data.start],
+    let (front, length) = match base.has_options {
+        false => (frame, data.start),
         true => {
             let Some(later) = later_header(&frame[at..data.start]) else { return Ok(()) };
             with_options = [&frame[..at], &later.bytes[..later.length]].concat();
-            &with_options[..]
+            (&with_options[..], with_options.len())
         }
     };
     for part in plan.later_parts() {
-        let mut fragment = new_packet(front.len() + part.len())?;
-        let bytes = fragment.extend(front.len() + part.len());
-        let (to_front, to_data) = bytes.split_at_mut(front.len());
-        to_front.copy_from_slice(front);
-        to_data.copy_from_slice(&frame[data.start + part.start..data.start + part.end]);
+        let mut fragment = next_packet(buffers, length + part.len())?;
+        let bytes = fragment.extend(length + part.len());
+        copy_front(front, length, bytes);
+        bytes[length..].copy_from_slice(&frame[data.start + part.start..data.start + part.end]);
         // The last one has more behind it if the packet is itself a fragment that has.
         let more = if part.end < data.len() { MORE } else { base.field & MORE };
         let position = (base.field & OFFSET) + (part.start / 8) as u16;
-        base.finish(&mut bytes[at..], front.len() - at, base.field & RESERVED | more | position);
+        base.finish(&mut bytes[at..], length - at, base.field & RESERVED | more | position);
         copy_metadata(packet, &mut fragment);
         others.push(fragment).map_err(|_| NoBuffer)?;
     }

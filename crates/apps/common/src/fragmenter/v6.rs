@@ -1,13 +1,13 @@
 //! Fragments of IPv6 packets, which only their source makes (RFC 8200, section 4.5).
 
-use bellows_packet::{Packet, Vector};
+use bellows_packet::{Burst, Packet, Vector};
 use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv6::{Ipv6Packet, field};
 
 use super::{Fragmentation, NotFragmented};
 use crate::ip_frame::Version;
-use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
+use crate::segmentation::{NoBuffer, copy_metadata, next_packet};
 
 /// Bytes of a fragment header.
 const HEADER: usize = 8;
@@ -102,7 +102,7 @@ pub(super) fn split(
     packet: &mut Packet,
     plan: &Fragmentation,
     identifications: &mut Identifications,
-    others: &mut Vector,
+    (buffers, others): (&mut Burst, &mut Vector),
 ) -> Result<(), NoBuffer> {
     if packet.headroom() < HEADER {
         return Err(NoBuffer);
@@ -121,7 +121,7 @@ pub(super) fn split(
         [next_header, 0, position[0], position[1], a, b, c, d]
     };
     for part in plan.later_parts() {
-        let mut fragment = new_packet(front + HEADER + part.len())?;
+        let mut fragment = next_packet(buffers, front + HEADER + part.len())?;
         fragment.append(&frame[..front]);
         fragment.append(&header(part.start, part.end < data.len()));
         fragment.append(&frame[front + part.start..front + part.end]);

@@ -11,7 +11,7 @@ use bellows_common::ip_frame::IpFrame;
 use bellows_common::segmentation::{kind_of, segment};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Input, Io, Output, Port, Ports, counters};
-use bellows_packet::{CAPACITY, Offload, Packet, Vector};
+use bellows_packet::{Burst, CAPACITY, Offload, Packet, Vector};
 use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::offload::{GsoKind, GsoPacket, finish_checksum};
 use schemars::JsonSchema;
@@ -153,7 +153,8 @@ impl Fragment {
     fn fragment_all(&mut self, io: &Io<Self>, mut input: Input<'_, Self>) {
         let (mut output, mut error) = (io.output(OUTPUT), io.output(ERROR));
         let mut fates = std::mem::take(&mut self.fates);
-        self.decide(io, input.packets(), output.room(), &mut fates);
+        let made = self.decide(io, input.packets(), output.room(), &mut fates);
+        let mut buffers = Packet::allocate_burst(made);
         // Those for which there is no room stay in the input.
         for (fate, mut packet) in fates.drain(..).zip(&mut input) {
             match fate {
@@ -170,7 +171,7 @@ impl Fragment {
                     error.push(packet);
                 }
                 Fate::Tell(_) => io.drop(packet, Self::DONT_FRAGMENT),
-                Fate::Fragment(plan) => self.send(io, packet, &plan, &mut output),
+                Fate::Fragment(plan) => self.send(io, packet, &plan, &mut buffers, &mut output),
                 Fate::Segment(kind, _) => self.segment(io, packet, kind, &mut output),
             }
         }
@@ -178,8 +179,9 @@ impl Fragment {
     }
 
     /// Decides what becomes of packets, as many as an output has room for: all fragments of one are sent at once, and
-    /// fit into an empty output. Hot.
-    fn decide(&self, io: &Io<Self>, packets: &[Packet], mut room: usize, fates: &mut Vec<Fate>) {
+    /// fit into an empty output. Returns the number of fragments behind the first ones. Hot.
+    fn decide(&self, io: &Io<Self>, packets: &[Packet], mut room: usize, fates: &mut Vec<Fate>) -> usize {
+        let mut made = 0;
         let ahead = io.prefetch();
         packets.iter().take(ahead).for_each(Packet::prefetch);
         for (index, packet) in packets.iter().enumerate() {
@@ -193,9 +195,14 @@ impl Fragment {
             }
             if count <= CAPACITY {
                 room = room.saturating_sub(count);
+                if let Fate::Fragment(plan) = &fate {
+                    plan.prefetch(packet.bytes());
+                    made += count - 1;
+                }
             }
             fates.push(fate);
         }
+        made
     }
 
     fn fate(&self, packet: &Packet) -> Fate {
@@ -215,7 +222,14 @@ impl Fragment {
     }
 
     /// Sends the fragments of a packet.
-    fn send(&mut self, io: &Io<Self>, mut packet: Packet, plan: &Fragmentation, output: &mut Output<'_>) {
+    fn send(
+        &mut self,
+        io: &Io<Self>,
+        mut packet: Packet,
+        plan: &Fragmentation,
+        buffers: &mut Burst,
+        output: &mut Output<'_>,
+    ) {
         if let Some(offload) = packet.offload().filter(Offload::needs_checksum) {
             let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
             if finish_checksum(&mut packet.bytes_mut()[..plan.end()], start, offset).is_err() {
@@ -223,7 +237,7 @@ impl Fragment {
             }
         }
         let Fragment { fragmenter, fragments, .. } = self;
-        if fragmenter.carry_out(&mut packet, plan, fragments).is_err() {
+        if fragmenter.carry_out(&mut packet, plan, buffers, fragments).is_err() {
             return io.drop(packet, Self::NO_MEMORY);
         }
         io.count(Self::OKS, 1);
@@ -243,7 +257,10 @@ impl Fragment {
             io.count(Self::SEGMENTED, 1);
             for packet in std::iter::once(packet).chain(segments.drain(usize::MAX)) {
                 match self.fate(&packet) {
-                    Fate::Fragment(plan) => self.send(io, packet, &plan, output),
+                    Fate::Fragment(plan) => {
+                        let mut buffers = Packet::allocate_burst(plan.count() - 1);
+                        self.send(io, packet, &plan, &mut buffers, output);
+                    }
                     Fate::Drop(reason) => io.drop(packet, reason),
                     _ => output.push(packet),
                 }
