@@ -1,6 +1,7 @@
 //! Making a datagram of its fragments.
 
 use bellows_common::ip_frame::{IpFrame, Version};
+use bellows_common::ipv4_options::fill_checksum;
 use bellows_packet::Packet;
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv4::{self, Ipv4Packet};
@@ -104,7 +105,8 @@ pub(super) fn finish_headers(packet: &mut Packet, has_congestion: bool) {
             if has_congestion {
                 view.set_traffic_class(view.traffic_class() | 3);
             }
-            view.fill_checksum();
+            let header = view.header().len();
+            fill_checksum(&mut view.into_inner()[..header]);
         }
         Version::V6 => {
             let bytes = &mut packet.bytes_mut()[ip.at..];

@@ -7,14 +7,16 @@ use bellows_common::ip_frame::{IpFrame, Version};
 use bellows_common::ipv4_options::is_checksum_right;
 use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Reason};
-use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::{self, Ipv6Packet};
-use bellows_wire::{EtherType, IpProtocol};
+use bellows_wire::{EtherType, IpProtocol, ipv4};
 
 use crate::forwarding::{TYPE_IP4, TYPE_IP6, loaded};
 
 /// The longest IP packet: of IPv4 with its header, of IPv6 without.
 pub(super) const MAX_LENGTH: u32 = 65_535;
+
+/// The flag for more fragments behind this one, of IPv4.
+const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Bytes of an IPv6 fragment header.
 pub(super) const FRAGMENT_HEADER: usize = 8;
@@ -181,21 +183,27 @@ fn find_v4(frame: &[u8], ip: IpFrame) -> FrameKind {
     if bytes.get(6..8).is_none_or(|field| field[0] & 0x3f | field[1] == 0) {
         return FrameKind::Whole;
     }
-    let Ok(view) = Ipv4Packet::new_checked(bytes) else { return FrameKind::Malformed(None) };
-    let (header, total) = (view.header(), usize::from(view.total_len()));
+    let Some(fixed) = bytes.first_chunk::<{ ipv4::field::HEADER_LEN }>() else { return FrameKind::Malformed(None) };
+    // As `Ipv4Packet::new_checked`, with all places known to the compiler.
+    let word = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+    let (length, total, field) = (usize::from(fixed[0] & 0x0f) * 4, usize::from(word(2)), word(6));
+    let is_right = fixed[0] >> 4 == 4 && length >= fixed.len() && total >= length;
+    let Some(header) = bytes.get(..total).filter(|_| is_right).and_then(|packet| packet.get(..length)) else {
+        return FrameKind::Malformed(None);
+    };
     if !is_checksum_right(header) {
         return FrameKind::BadChecksum;
     }
-    let [source, destination] = [view.src(), view.dst()].map(u32::from);
-    let rest = u64::from(view.identification()) << 40 | u64::from(view.protocol().0) << 32 | u64::from(ip.vlans);
+    let addresses = u64::from_be_bytes(std::array::from_fn(|at| fixed[12 + at]));
+    let rest = u64::from(word(4)) << 40 | u64::from(fixed[9]) << 32 | u64::from(ip.vlans);
     let piece = Piece {
-        key: DatagramKey::V4([u64::from(source) << 32 | u64::from(destination), rest]),
-        data: (ip.at + header.len()) as u32,
+        key: DatagramKey::V4([addresses, rest]),
+        data: (ip.at + length) as u32,
         end: (ip.at + total) as u32,
-        counted: header.len() as u32,
-        offset: view.fragment_offset().into(),
-        more: view.more_fragments(),
-        ecn: view.traffic_class() & 3,
+        counted: length as u32,
+        offset: (field << 3).into(),
+        more: field & MORE_FRAGMENTS != 0,
+        ecn: fixed[1] & 3,
     };
     check(piece, [None; 2])
 }

@@ -102,6 +102,8 @@ pub struct Reassemble {
     table: ReassemblyTable,
     /// What the packets of an input are. Empty between two inputs.
     found: Vec<FrameKind>,
+    /// The hashes of the fragments among them.
+    hashes: Vec<u64>,
     occupancy: Arc<Occupancy>,
     /// The app's name.
     name: String,
@@ -159,26 +161,34 @@ impl App for Reassemble {
             return;
         }
         let (mut output, mut error) = (io.output(OUTPUT), io.output(ERROR));
-        let mut found = std::mem::take(&mut self.found);
+        let (mut found, mut hashes) = (std::mem::take(&mut self.found), std::mem::take(&mut self.hashes));
         found.extend(input.packets().iter().map(header::find_in));
-        let (mut rest, mut packets) = (&found[..], (&mut input).into_iter());
+        self.table.hash(found.iter().filter_map(FrameKind::piece).map(|piece| &piece.key), &mut hashes);
+        let (mut rest, mut rest_hashes, mut packets) = (&found[..], &hashes[..], (&mut input).into_iter());
         while let Some((first, others)) = rest.split_first() {
+            let hash = rest_hashes.first().copied().unwrap_or_default();
             let whole = header::in_order(rest, self.table.limits().fragments)
-                .filter(|_| matches!(first, FrameKind::Fragment(piece) if !self.table.has(&piece.key)));
+                .filter(|_| matches!(first, FrameKind::Fragment(piece) if !self.table.has(&piece.key, hash)));
             match whole {
                 Some(pieces) => {
                     self.join(io, pieces, &mut packets, &mut output);
                     rest = &rest[pieces.len()..];
+                    rest_hashes = &rest_hashes[pieces.len()..];
                 }
                 None => {
-                    packets.next().into_iter().for_each(|packet| self.take(io, packet, first, &mut output, &mut error));
+                    let packet = packets.next();
+                    packet
+                        .into_iter()
+                        .for_each(|packet| self.take(io, packet, (first, hash), (&mut output, &mut error)));
                     rest = others;
+                    rest_hashes = &rest_hashes[usize::from(first.piece().is_some())..];
                 }
             }
         }
         drop(packets);
         found.clear();
-        self.found = found;
+        hashes.clear();
+        (self.found, self.hashes) = (found, hashes);
         self.after(io);
     }
 
@@ -240,6 +250,7 @@ impl Reassemble {
         Reassemble {
             table: ReassemblyTable::new(limits),
             found: Vec::with_capacity(CAPACITY),
+            hashes: Vec::with_capacity(CAPACITY),
             occupancy: Arc::default(),
             name: String::new(),
             full: FullTable::new("datagrams"),
@@ -253,14 +264,13 @@ impl Reassemble {
         }
     }
 
-    /// Takes a packet that may be a fragment.
+    /// Takes a packet that may be a fragment, whose key then has this hash.
     fn take(
         &mut self,
         io: &Io<Self>,
         mut packet: Packet,
-        found: &FrameKind,
-        output: &mut Output<'_>,
-        error: &mut Output<'_>,
+        (found, hash): (&FrameKind, u64),
+        (output, error): (&mut Output<'_>, &mut Output<'_>),
     ) {
         let mut refuse = |packet, told: Option<IcmpError>, reason| match told.filter(|_| io.is_linked(ERROR)) {
             Some(told) => error.push(tagged(packet, told)),
@@ -279,13 +289,13 @@ impl Reassemble {
             }
             FrameKind::Fragment(piece) => {
                 packet.truncate(piece.end as usize);
-                self.add(io, packet, piece, output);
+                self.add(io, packet, (piece, hash), output);
             }
         }
     }
 
     /// Adds a fragment to its datagram.
-    fn add(&mut self, io: &Io<Self>, packet: Packet, piece: &Piece, output: &mut Output<'_>) {
+    fn add(&mut self, io: &Io<Self>, packet: Packet, piece: (&Piece, u64), output: &mut Output<'_>) {
         io.count(Self::REQUESTS, 1);
         let origin = (Tag(packet.tag()).interface(), io.now());
         let taken = self.table.take(packet, piece, origin, |packet, why| io.drop(packet, reason(why)));

@@ -108,7 +108,7 @@ impl ArrivalQueue {
 }
 
 /// Classes of links, and of the sources of each.
-const LINKS: usize = 64;
+const LINKS: usize = SOURCES;
 const SOURCES: usize = 64;
 
 /// What a class of links or of sources has in the table: datagrams, and bytes.
@@ -240,15 +240,15 @@ impl ReassemblyTable {
         self.queues.iter().zip(self.limits.timeouts).filter_map(due).min()
     }
 
-    /// Takes a fragment in that an interface received. `free` gets other fragments that are dropped for it.
+    /// Takes a fragment in, with the [hash](ReassemblyTable::hash) of its key, that an interface received. `free` gets other fragments that are dropped for it.
     pub(super) fn take(
         &mut self,
         packet: Packet,
-        piece: &Piece,
+        (piece, hash): (&Piece, u64),
         (interface, now): (u16, u64),
         mut free: impl FnMut(Packet, Why),
     ) -> Taken {
-        let place = self.place(&piece.key);
+        let place = self.place(hash);
         let index = match self.find(place, &piece.key) {
             Some(index) => index,
             None => self.begin(place, piece.key, (interface, now), &mut free),
@@ -382,9 +382,9 @@ impl ReassemblyTable {
         Some((first.packet.as_ref()?, sum))
     }
 
-    /// Whether there is a datagram with a key.
-    pub(super) fn has(&self, key: &DatagramKey) -> bool {
-        self.used > 0 && self.find(self.place(key), key).is_some()
+    /// Whether there is a datagram with a key, which has this hash.
+    pub(super) fn has(&self, key: &DatagramKey, hash: u64) -> bool {
+        self.used > 0 && self.find(self.place(hash), key).is_some()
     }
 
     /// Takes the fragments out of a complete datagram in order, each with the place of its data, and frees it.
@@ -434,17 +434,25 @@ impl ReassemblyTable {
             DatagramKey::V4([addresses, rest]) => (addresses >> 32, *rest as u32),
             DatagramKey::V6([network, .., rest]) => (*network, *rest as u32),
         };
-        let hash = |word: u64, length: u64| self.hash.hash(KeyWords::Two(&[word, length])) as usize;
-        let link = hash(u64::from(interface) << 32 | u64::from(vlans), 0) % LINKS;
-        (link * SOURCES + hash(source, 1 + key.family() as u64) % SOURCES) as u16
+        let words = [[u64::from(interface) << 32 | u64::from(vlans), 0], [source, 1 + key.family() as u64]];
+        // The link, and then the source.
+        let mut class = 0;
+        let each = |hash: u64| class = class * SOURCES + hash as usize % SOURCES;
+        self.hash.each(words.iter().map(KeyWords::Two), each);
+        class as u16
     }
 
-    /// The place of a key in the hash table.
-    fn place(&self, key: &DatagramKey) -> usize {
-        let hash = match key {
-            DatagramKey::V4(words) => self.hash.hash(KeyWords::Two(words)),
-            DatagramKey::V6(words) => self.hash.hash(KeyWords::Five(words)),
-        };
+    /// Hashes keys, and adds their hashes to others. Hot: those of many keys overlap.
+    pub(super) fn hash<'k>(&self, keys: impl Iterator<Item = &'k DatagramKey>, hashes: &mut Vec<u64>) {
+        let words = keys.map(|key| match key {
+            DatagramKey::V4(words) => KeyWords::Two(words),
+            DatagramKey::V6(words) => KeyWords::Five(words),
+        });
+        self.hash.each(words, |hash| hashes.push(hash));
+    }
+
+    /// The place of a hash.
+    fn place(&self, hash: u64) -> usize {
         hash as usize & (self.places.len() - 1)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
+use bellows_common::ipv4_options::{fill_checksum, is_checksum_right};
 use bellows_rig::Rig;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::neighbours::NeighbourLimits;
@@ -13,6 +14,7 @@ use bellows_wire::ndp::{MessageDraft, message_type, option_type};
 use bellows_wire::{IpPair, IpProtocol, MacAddr};
 use proptest::prelude::*;
 
+use super::header::DatagramKey;
 use super::*;
 use crate::fragment::tests::{extensions, ipv4, ipv6, rig as fragmenting};
 use crate::local::{Local, V6};
@@ -531,6 +533,47 @@ fn wrong_fragments_are_dropped_by_name() {
     assert_eq!(errors, [IcmpError::of(Reason::IncompleteHeaders), bad_length]);
 }
 
+proptest! {
+    /// As `Ipv4Packet` reads them.
+    #[test]
+    fn headers_of_ipv4_are_those_of_their_packets(
+        changes in prop::collection::vec((0usize..12, any::<u8>()), 0..3),
+        options in 0usize..3,
+        length in 8usize..110,
+        is_sum_right: bool,
+    ) {
+        let mut frame = ipv4(0, &vec![1; 4 * options], 64, 7, 0x2001);
+        changes.into_iter().for_each(|(at, byte)| frame[14 + at] = byte);
+        if is_sum_right {
+            fill_checksum(&mut frame[14..34 + 4 * options]);
+        }
+        frame.truncate(14 + length);
+        let field = u16::from_be_bytes([frame[20], frame[21]]);
+        match (Ipv4Packet::new_checked(&frame[14..]), header::find(&frame)) {
+            (_, found) if field & 0x3fff == 0 => prop_assert_eq!(found, FrameKind::Whole),
+            (Err(_), found) => prop_assert_eq!(found, FrameKind::Malformed(None)),
+            (Ok(view), FrameKind::BadChecksum) => prop_assert!(!is_checksum_right(view.header())),
+            (Ok(view), found) => {
+                prop_assert!(is_checksum_right(view.header()));
+                if let FrameKind::Fragment(piece) = found {
+                    let [source, destination] = [view.src(), view.dst()].map(|address| u64::from(u32::from(address)));
+                    let rest = u64::from(view.identification()) << 40 | u64::from(view.protocol().0) << 32;
+                    let header = view.header().len() as u32;
+                    prop_assert_eq!(piece, Piece {
+                        key: DatagramKey::V4([source << 32 | destination, rest]),
+                        data: 14 + header,
+                        end: 14 + u32::from(view.total_len()),
+                        counted: header,
+                        offset: view.fragment_offset().into(),
+                        more: view.more_fragments(),
+                        ecn: view.traffic_class() & 3,
+                    });
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_reload_keeps_the_datagrams_if_no_key_has_changed() {
     let piece = |frame: &[u8]| match header::find(frame) {
@@ -547,7 +590,9 @@ fn a_reload_keeps_the_datagrams_if_no_key_has_changed() {
         old.start(None).unwrap();
         let frame = ipv4(0, &[], 64, 1, 0x2000);
         let packet = Packet::from_bytes(&frame).unwrap();
-        let taken = old.table.take(packet, &piece(&frame), (0, 1), |_, why| panic!("{why:?}"));
+        let (piece, mut hashes) = (piece(&frame), Vec::new());
+        old.table.hash(std::iter::once(&piece.key), &mut hashes);
+        let taken = old.table.take(packet, (&piece, hashes[0]), (0, 1), |_, why| panic!("{why:?}"));
         assert!(matches!(taken, Taken::Kept));
         new.start(Some(&mut old)).unwrap();
         assert_eq!((new.held(), old.held()), (kept, 1 - kept));
