@@ -39,7 +39,7 @@ pub use frames::{Contents, Frames, FramesMut, Handles, Start};
 pub use loans::Loans;
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;
-pub use packet::{Burst, Meta, Packet, handle, prepend_all, trim_front_all};
+pub use packet::{Burst, Meta, Packet, handle, narrow_all, prepend_all, trim_front_all};
 pub use vector::{CAPACITY, Drain, Template, Vector, VectorMemory, free_all, push_copies, push_filled};
 
 /// The packet pool of the process.

@@ -11,7 +11,7 @@ use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, DATA_ROOM, HEADROOM, LARG
 use bellows_sys::cache::prefetch;
 
 pub use self::burst::Burst;
-pub use self::together::{prepend_all, trim_front_all};
+pub use self::together::{narrow_all, prepend_all, trim_front_all};
 use crate::mark::{self, Mark, MarkedEventKind};
 use crate::offload::Offload;
 

@@ -46,6 +46,27 @@ pub fn trim_front_all(packets: &mut [Packet], count: usize) -> bool {
     true
 }
 
+/// Keeps a part of each packet, as [`Packet::narrow`] does: from `start` to its own of `ends`. False, and none has changed,
+/// if one has no such part, or an offload. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
+#[inline(always)]
+pub fn narrow_all(packets: &mut [Packet], start: usize, ends: &[u32]) -> bool {
+    let Ok(first) = u32::try_from(start) else { return false };
+    let look = |(any, are_parts): (u64, bool), (packet, &end): (&Packet, &u32)| {
+        (any | packet.word, are_parts & (first <= end) & (end <= packet.len() as u32))
+    };
+    let (any, are_parts) = packets.iter().zip(ends).fold((0, ends.len() >= packets.len()), look);
+    if any & OFFLOAD != 0 || !are_parts {
+        return false;
+    }
+    for (packet, &end) in packets.iter_mut().zip(ends) {
+        // SAFETY: `start` is at or before the end of each packet's data, so the pointer stays in its buffer or points just
+        // past its data, where bellows_pool::start_of still finds the buffer.
+        packet.data = unsafe { packet.data.add(start) };
+        packet.word = packet.word & !LENGTH_MASK | u64::from(end - first) | MOVED;
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +122,29 @@ mod tests {
             } else {
                 prop_assert_eq!(seen(&packets), before);
             }
+        }
+
+        /// All packets lose their first bytes and what is behind their ends, or none.
+        #[test]
+        fn packets_are_narrowed_as_one_is(
+            packets in prop::collection::vec(
+                ((0usize..300, prop::sample::select(vec![-100i64, 0, 0, 60]), prop::bool::weighted(0.01)), 0usize..9), 1..40),
+            start in 0usize..300,
+            beyond in prop::bool::weighted(0.1),
+        ) {
+            bellows_pool::ensure().unwrap();
+            let (packets, behind): (Vec<_>, Vec<usize>) = packets.into_iter().unzip();
+            let mut packets: Vec<Packet> = packets.into_iter().map(|(length, by, has)| packet((length + start, by, has))).collect();
+            let before = seen(&packets);
+            let mut ends: Vec<u32> = packets.iter().zip(behind).map(|(packet, behind)| (packet.len() - behind.min(packet.len())) as u32).collect();
+            ends[0] += 9 * u32::from(beyond);
+            let mut whole = packets.iter().zip(&ends);
+            let can = whole.all(|(packet, &end)| !packet.has_offload() && start <= end as usize && end as usize <= packet.len());
+            prop_assert_eq!(narrow_all(&mut packets, start, &ends), can);
+            let narrowed = before.iter().zip(&ends).map(|(&(at, _, room, tag), &end)| (at + start, end as usize - start, room + start, tag));
+            let expected = if can { narrowed.collect() } else { before.clone() };
+            prop_assert_eq!(seen(&packets), expected);
+            prop_assert!(!narrow_all(&mut packets, 0, &[]));
         }
     }
 }
