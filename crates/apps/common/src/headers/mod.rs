@@ -22,7 +22,7 @@ pub use fields::{cut, ether_type, headers, ip_length, ip_mask, is_ip, read, reve
 pub use guesses::{Ends, Guesses, is_v6};
 pub use outer::{NotWhole, Outer};
 pub use trailer::{cut_trailer, end_of_ip};
-pub use whole::{Pattern, Template};
+pub use whole::{Differences, LONG, MAX, MIN, Pattern, Template};
 
 /// Bytes of the headers of Ethernet and IPv4.
 pub const HEADERS_V4: usize = ETHERNET + 20;

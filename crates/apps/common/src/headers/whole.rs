@@ -1,10 +1,11 @@
 //! Headers as words: templates of those that are sent, and patterns of those that are received.
 //!
-//! A header is written, or compared, as a whole: its first 32 or 64 bytes, and its last 32, which overlap them. So no
-//! copy has a length that is not known to the compiler.
+//! A header is written as a whole: its first 32 or 64 bytes, and its last 32, which overlap them. So no copy has a length
+//! that is not known to the compiler. It is compared with the first 64 or 96 bytes of a frame, of which a mask leaves out
+//! those behind it; few frames are shorter.
 
 /// Bytes of the first part of a long header, and of the parts of a short one.
-const LONG: usize = 64;
+pub const LONG: usize = 64;
 const SHORT: usize = 32;
 
 /// The shortest header, with that of Ethernet.
@@ -14,7 +15,7 @@ pub const MIN: usize = SHORT;
 pub const MAX: usize = LONG + SHORT;
 
 /// A header to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Template {
     head: [u8; LONG],
     tail: [u8; SHORT],
@@ -24,8 +25,30 @@ pub struct Template {
 impl Template {
     /// A header of `MIN` to `MAX` bytes.
     pub fn new(header: &[u8]) -> Template {
-        let (head, tail) = ends(header);
+        assert!((MIN..=MAX).contains(&header.len()), "a header of {} bytes", header.len());
+        let (mut head, mut tail) = ([0; LONG], [0; SHORT]);
+        let first = header.len().min(LONG);
+        head[..first].copy_from_slice(&header[..first]);
+        tail.copy_from_slice(&header[header.len() - SHORT..]);
         Template { head, tail, length: header.len() }
+    }
+
+    /// Whether it has 64 bytes or more, so that frames with it are taken to have [`MAX`]; otherwise [`LONG`]. Hot.
+    #[inline(always)]
+    pub fn is_long(&self) -> bool {
+        self.length >= LONG
+    }
+
+    /// Writes it to the start of a frame, of [`MAX`] bytes if it is [long](Template::is_long), otherwise of [`LONG`]. Hot.
+    #[inline(always)]
+    pub fn write_start<const N: usize>(&self, start: &mut [u8; N]) {
+        if N >= MAX {
+            start[..LONG].copy_from_slice(&self.head);
+        } else {
+            start[..SHORT].copy_from_slice(&self.head[..SHORT]);
+        }
+        let at = (self.length - SHORT).min(N - SHORT);
+        start[at..at + SHORT].copy_from_slice(&self.tail);
     }
 
     /// Writes it to the start of a frame, which is as long. Hot.
@@ -45,72 +68,96 @@ impl Template {
 }
 
 /// What a received header must be: the bits that matter, and what they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Pattern {
-    heads: [RegisterWords; LONG / SHORT],
-    head_masks: [RegisterWords; LONG / SHORT],
-    tail: RegisterWords,
-    tail_mask: RegisterWords,
+    /// Behind the header there are zeros.
+    parts: [RegisterWords; PARTS],
+    masks: [RegisterWords; PARTS],
     length: usize,
 }
 
 impl Pattern {
     /// A header of `MIN` to `MAX` bytes, of which the bits count that are set in a mask as long.
     pub fn new(header: &[u8], mask: &[u8]) -> Pattern {
-        let ((head, tail), (head_mask, tail_mask)) = (ends(header), ends(mask));
-        Pattern {
-            heads: [words(&head[..SHORT]), words(&head[SHORT..])],
-            head_masks: [words(&head_mask[..SHORT]), words(&head_mask[SHORT..])],
-            tail: words(&tail),
-            tail_mask: words(&tail_mask),
-            length: header.len(),
-        }
+        assert!((MIN..=MAX).contains(&header.len()), "a header of {} bytes", header.len());
+        Pattern { parts: parts(header), masks: parts(mask), length: header.len() }
+    }
+
+    /// Whether it has more than [`LONG`] bytes. Hot.
+    #[inline(always)]
+    pub fn is_long(&self) -> bool {
+        self.length > LONG
     }
 
     /// Whether a frame begins with it. Hot.
     #[inline(always)]
     pub fn is_start_of(&self, frame: &[u8]) -> bool {
-        let Some(tail) = frame.get(self.length - SHORT..).and_then(<[u8]>::first_chunk::<SHORT>) else { return false };
-        let Some(head) = frame.first_chunk::<SHORT>() else { return false };
-        let mut all = differences(&self.tail, &self.tail_mask, tail);
-        merge(&mut all, differences(&self.heads[0], &self.head_masks[0], head));
-        if self.length >= LONG {
-            let Some(head) = frame.get(SHORT..).and_then(<[u8]>::first_chunk) else { return false };
-            merge(&mut all, differences(&self.heads[1], &self.head_masks[1], head));
+        match (self.is_long(), frame.first_chunk::<LONG>(), frame.first_chunk::<MAX>()) {
+            (false, Some(start), _) => self.is_in(start),
+            (true, _, Some(start)) => self.is_in(start),
+            _ => self.is_start_of_short(frame),
         }
-        all == [0; _]
+    }
+
+    /// Whether it is in as many bytes as it has, or more. Hot.
+    #[inline(always)]
+    fn is_in<const N: usize>(&self, start: &[u8; N]) -> bool {
+        let mut differences = Differences::none();
+        differences.add(self, start);
+        differences.are_none()
+    }
+
+    /// As [`Pattern::is_start_of`], for a frame of any length.
+    fn is_start_of_short(&self, frame: &[u8]) -> bool {
+        let mut start = [0; MAX];
+        let length = frame.len().min(MAX);
+        start[..length].copy_from_slice(&frame[..length]);
+        frame.len() >= self.length && self.is_in(&start)
+    }
+}
+
+/// The bits in which frames differ from a pattern, of those that matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Differences(RegisterWords);
+
+impl Differences {
+    /// Those of no frame.
+    #[inline(always)]
+    pub fn none() -> Differences {
+        Differences([0; _])
+    }
+
+    /// Adds those of a frame with these first bytes, [`LONG`] or [`MAX`] if the pattern is [long](Pattern::is_long). Hot.
+    #[inline(always)]
+    pub fn add<const N: usize>(&mut self, pattern: &Pattern, start: &[u8; N]) {
+        for (at, part) in start.as_chunks::<SHORT>().0.iter().enumerate() {
+            let words = part.as_chunks().0;
+            for (place, different) in self.0.iter_mut().enumerate() {
+                let word = u64::from_le_bytes(words[place]);
+                *different |= (word ^ pattern.parts[at][place]) & pattern.masks[at][place];
+            }
+        }
+    }
+
+    /// Whether there are none. Hot.
+    #[inline(always)]
+    pub fn are_none(&self) -> bool {
+        self.0 == [0; _]
     }
 }
 
 /// Words of a part of 32 bytes: what one register has.
 type RegisterWords = [u64; SHORT / 8];
 
-/// The bits in which words differ from bytes, of those in a mask. Hot.
-#[inline(always)]
-fn differences(words: &RegisterWords, mask: &RegisterWords, bytes: &[u8; SHORT]) -> RegisterWords {
-    let bytes = bytes.as_chunks().0;
-    std::array::from_fn(|at| (u64::from_le_bytes(bytes[at]) ^ words[at]) & mask[at])
-}
+/// The parts of a pattern.
+const PARTS: usize = MAX / SHORT;
 
-/// Adds differences to others. Hot.
-#[inline(always)]
-fn merge(all: &mut RegisterWords, more: RegisterWords) {
-    all.iter_mut().zip(more).for_each(|(all, more)| *all |= more);
-}
-
-/// 32 bytes as words.
-fn words(bytes: &[u8]) -> RegisterWords {
-    std::array::from_fn(|at| bytes.as_chunks().0.get(at).map_or(0, |chunk| u64::from_le_bytes(*chunk)))
-}
-
-/// The first bytes of a header, with zeros behind a short one, and its last ones.
-fn ends(header: &[u8]) -> ([u8; LONG], [u8; SHORT]) {
-    assert!((MIN..=MAX).contains(&header.len()), "a header of {} bytes", header.len());
-    let (mut head, mut tail) = ([0; LONG], [0; SHORT]);
-    let first = header.len().min(LONG);
-    head[..first].copy_from_slice(&header[..first]);
-    tail.copy_from_slice(&header[header.len() - SHORT..]);
-    (head, tail)
+/// Up to `MAX` bytes as words of parts, with zeros behind them.
+fn parts(bytes: &[u8]) -> [RegisterWords; PARTS] {
+    let mut all = [0; MAX];
+    all[..bytes.len()].copy_from_slice(bytes);
+    let word = |at: usize| all.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+    std::array::from_fn(|part| std::array::from_fn(|at| word(part * SHORT / 8 + at)))
 }
 
 #[cfg(test)]
@@ -130,7 +177,15 @@ mod tests {
             let template = Template::new(&header);
             let mut frame = [vec![0xaa; header.len()], behind.clone()].concat();
             template.write(&mut frame);
-            prop_assert_eq!(&frame, &[header.clone(), behind].concat());
+            let written = [header.clone(), behind].concat();
+            prop_assert_eq!(&frame, &written);
+            let mut start = [0xaa; MAX];
+            match (template.is_long(), start.first_chunk_mut::<LONG>()) {
+                (false, Some(start)) => template.write_start(start),
+                _ => template.write_start(&mut start),
+            }
+            prop_assert_eq!(&start[..header.len()], &header[..]);
+            prop_assert!(start[header.len()..].iter().all(|&byte| byte == 0xaa));
             if let Some((at, byte)) = change && at < frame.len() {
                 frame[at] = byte;
             }

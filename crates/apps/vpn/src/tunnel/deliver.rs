@@ -8,22 +8,42 @@ use bellows_sys::simd::{Loop, Simd};
 
 use super::index::Index;
 use super::received::{Refusal, take_out};
-use super::session::Session;
+use super::session::{Columns, Expected, Session};
 use super::{Protocol, Tunnel};
 
 impl<P: Protocol> Tunnel<P> {
     /// Takes packets out of their tunnels. Hot.
     pub(super) fn deliver(&mut self, io: &Io<Self>, index: usize) {
-        let Tunnel { sessions, index: by_header, paths, wires, next_vectors, .. } = self;
+        let Tunnel { sessions, index: by_header, paths, wires, next_vectors, columns, .. } = self;
         let outputs = &wires.outputs;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let numbers = next_vectors.nexts(packets.len());
         let ahead = io.prefetch();
-        if by_header.are_plain() {
-            Simd::chosen().run(TakeOut::<true> { sessions, index: by_header, outputs, packets, ahead, numbers });
-        } else {
-            Simd::chosen().run(TakeOut::<false> { sessions, index: by_header, outputs, packets, ahead, numbers });
+        let are_usual = match by_header.are_plain() {
+            true => Simd::chosen().run(TakeOut::<true> {
+                sessions,
+                index: by_header,
+                outputs,
+                packets,
+                ahead,
+                numbers,
+                columns,
+            }),
+            false => Simd::chosen().run(TakeOut::<false> {
+                sessions,
+                index: by_header,
+                outputs,
+                packets,
+                ahead,
+                numbers,
+                columns,
+            }),
+        };
+        if are_usual {
+            // All are of the only session.
+            drop(input);
+            return io.forward(index, outputs[0].into());
         }
         next_vectors.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
             Ok(session) if outputs[session] == UNUSUAL => Next::Drop(Self::UNKNOWN_PORT),
@@ -58,7 +78,8 @@ impl<P: Protocol> Tunnel<P> {
     }
 }
 
-/// Takes usual packets out, and numbers them by the outputs of their sessions, which may all be plain.
+/// Takes usual packets out, and numbers them by the outputs of their sessions, which may all be plain. The result says
+/// whether all are usual and of the only session; then they have no numbers.
 struct TakeOut<'a, const ARE_PLAIN: bool> {
     sessions: &'a [Session],
     index: &'a Index,
@@ -66,34 +87,47 @@ struct TakeOut<'a, const ARE_PLAIN: bool> {
     packets: &'a mut [Packet],
     ahead: usize,
     numbers: &'a mut [u16],
+    columns: &'a mut Columns,
 }
 
 impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {
-    type Result = ();
+    type Result = bool;
 
     #[inline(always)]
-    fn run(self) {
-        let index = self.index;
+    fn run(self) -> bool {
+        let (sessions, outputs, index) = (self.sessions, self.outputs, self.index);
         // What is known of one session is not looked for in every packet.
-        if index.is_one() { self.each(|_| 0) } else { self.each(|frame| index.guess(frame)) }
+        if let ([session], [output]) = (sessions, outputs) {
+            let expected = session.expected;
+            if *output != UNUSUAL && expected.take_out_all(self.packets, self.ahead, self.columns) {
+                return true;
+            }
+            self.each(|_| Some((&expected, *output)));
+        } else {
+            self.each(|frame| {
+                let place = index.guess(frame);
+                Some((&sessions.get(place)?.expected, *outputs.get(place)?))
+            });
+        }
+        false
     }
 }
 
 impl<const ARE_PLAIN: bool> TakeOut<'_, ARE_PLAIN> {
+    /// Takes packets out one by one: `find` says what the header of one must be to be usual, and where it goes.
     #[inline(always)]
-    fn each(self, guess: impl Fn(&[u8]) -> usize) {
-        let TakeOut { sessions, outputs, packets, ahead, numbers, .. } = self;
+    fn each<'e>(self, find: impl Fn(&[u8]) -> Option<(&'e Expected, u16)>) {
+        let TakeOut { packets, ahead, numbers, .. } = self;
         packets.iter().take(ahead).for_each(Packet::prefetch);
         for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
             if let Some(packet) = packets.get(at + ahead) {
                 packet.prefetch();
             }
             let packet = &mut packets[at];
-            let place = guess(packet.bytes());
-            *number = match (sessions.get(place), outputs.get(place)) {
-                (Some(session), Some(&output)) if session.pattern.is_start_of(packet.bytes()) => {
-                    // Of a session without an output, the packet is dropped as it came.
-                    if output != UNUSUAL && session.take_out::<ARE_PLAIN>(packet) { output } else { UNUSUAL }
+            *number = match find(packet.bytes()) {
+                // Of a session without an output, the packet is dropped as it came.
+                Some((expected, output)) if output != UNUSUAL && expected.is_start_of(packet.bytes()) => {
+                    if expected.take_out::<ARE_PLAIN>(packet) { output } else { UNUSUAL }
                 }
                 _ => UNUSUAL,
             };

@@ -15,7 +15,6 @@ pub(super) struct Index {
     sent: HashMap<(IpPair, Option<u32>), usize>,
     /// Those of IPv4 and IPv6.
     families: [FamilySessions; 2],
-    is_one: bool,
     are_plain: bool,
 }
 
@@ -44,14 +43,8 @@ impl Index {
             sent: sent.collect(),
             exact,
             families: [false, true].map(|is_v6| FamilySessions::new(sessions, is_v6)),
-            is_one: sessions.len() == 1,
             are_plain: sessions.iter().all(Session::is_plain),
         })
-    }
-
-    /// Whether there is one session, which is the guess for every packet.
-    pub(super) fn is_one(&self) -> bool {
-        self.is_one
     }
 
     /// Whether all sessions are [plain](Session::is_plain).

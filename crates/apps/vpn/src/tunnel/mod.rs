@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use bellows_common::nexts::NextVectors;
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Ports, counters};
-use bellows_packet::{CAPACITY, Vector};
+use bellows_packet::Vector;
 use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 use bellows_wire::{IpPair, IpProtocol};
 use schemars::JsonSchema;
@@ -45,7 +45,7 @@ pub(crate) use wires::{PortKind, Wires};
 use exceeding::Exceeding;
 use index::Index;
 use paths::Paths;
-use session::{Note, Session};
+use session::{Columns, Session};
 
 use crate::path_mtu::{self, Bounds};
 
@@ -235,7 +235,7 @@ pub struct Tunnel<P: Protocol> {
     wires: Wires,
     next_vectors: NextVectors,
     segments: Vector,
-    notes: Vec<Note>,
+    columns: Columns,
     /// For packets that are longer than their path's MTU.
     exceeding: Exceeding,
     /// Whether those are fragmented.
@@ -366,7 +366,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
             wires: Wires::default(),
             next_vectors: NextVectors::new(),
             segments: Vector::new(),
-            notes: vec![Note::default(); CAPACITY],
+            columns: Columns::new(),
             exceeding: Exceeding::new(),
             fragments: common.fragment,
             identification: KeyedHash::new().hash(KeyWords::Two(&[0; 2])) as u16,

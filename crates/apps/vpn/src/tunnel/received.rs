@@ -80,7 +80,7 @@ pub(super) fn take_out<P: Protocol>(
     }
     // One of an offload is left to be made.
     let is_left = packet.offload().is_some_and(|offload| offload.flags != 0);
-    if !is_left && !session.has_right_checksum(payload) {
+    if !is_left && !session.expected.has_right_checksum(payload) {
         return Err(Refusal::BadChecksum);
     }
     let (removed, end) = (outer.start + header.len(), outer.end);

@@ -7,7 +7,7 @@ use bellows_engine::{DropReason, Io};
 use bellows_packet::{Packet, Vector};
 use bellows_sys::simd::{Loop, Simd};
 
-use super::session::{Note, Payload, Session, Tail};
+use super::session::{Columns, Payload, Session, Tail};
 use super::{Protocol, Tunnel};
 
 impl<P: Protocol> Tunnel<P> {
@@ -16,7 +16,7 @@ impl<P: Protocol> Tunnel<P> {
         let Some(output) = self.wires.transports[usize::from(self.sessions[session].is_v6())] else {
             return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
         };
-        let Tunnel { sessions, next_vectors, notes, identification, .. } = self;
+        let Tunnel { sessions, next_vectors, columns, identification, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         if packets.is_empty() {
@@ -30,7 +30,7 @@ impl<P: Protocol> Tunnel<P> {
             ahead: io.prefetch(),
             output,
             numbers,
-            notes: &mut notes[..packets.len()],
+            columns,
             identification: first,
             packets,
         };
@@ -122,7 +122,7 @@ struct PutIn<'a> {
     ahead: usize,
     output: u16,
     numbers: &'a mut [u16],
-    notes: &'a mut [Note],
+    columns: &'a mut Columns,
     /// That of the first packet.
     identification: u16,
 }
@@ -132,8 +132,8 @@ impl Loop for PutIn<'_> {
 
     #[inline(always)]
     fn run(self) -> bool {
-        let PutIn { session, packets, ahead, output, numbers, notes, identification } = self;
-        if session.put_in_all(packets, ahead, notes, identification) {
+        let PutIn { session, packets, ahead, output, numbers, columns, identification } = self;
+        if session.put_in_all(packets, ahead, columns, identification) {
             return true;
         }
         for (at, (packet, number)) in packets.iter_mut().zip(numbers).enumerate() {

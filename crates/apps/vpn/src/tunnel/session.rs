@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use bellows_common::headers::ecn::{ECN, Marked};
 use bellows_common::headers::{
-    ETHERNET, HEADERS_V4, HEADERS_V6, Pattern, Template, cut, cut_trailer, end_of_ip, ether_type, headers, ip_length,
-    is_ip, read, reversed, uncover_to, write,
+    Differences, ETHERNET, HEADERS_V4, HEADERS_V6, LONG, MAX, MIN, Pattern, Template, cut, cut_trailer, end_of_ip,
+    ether_type, headers, ip_length, is_ip, read, reversed, uncover_to, write,
 };
-use bellows_packet::{Handles, Offload, Packet, prepend_all};
+use bellows_packet::{CAPACITY, Frames, Handles, Offload, Packet, narrow_all, prepend_all};
 use bellows_sys::cache::{LINE, touch};
 use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr, Sum};
 
@@ -80,13 +80,47 @@ impl TunnelHeaders {
 
 /// What is read in a packet, for its headers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Note {
+struct Note {
     kind: u16,
     port: u16,
     /// The ECN bits to copy.
     ecn: u8,
+}
+
+/// Fields of IP, in network order but for the identification.
+#[derive(Clone, Copy)]
+struct Fields {
+    length: [u8; 2],
+    /// The checksum of IPv4.
+    sum: [u8; 2],
     /// That of an IPv4 packet which may be fragmented.
     identification: u16,
+}
+
+/// Room for what loops know about each packet of a vector.
+pub(super) struct Columns {
+    /// Those of [`Note`].
+    kinds: Vec<u16>,
+    ports: Vec<u16>,
+    ecns: Vec<u8>,
+    /// Those of [`Fields`].
+    lengths: Vec<[u8; 2]>,
+    sums: Vec<[u8; 2]>,
+    /// Where packets of IP end.
+    ends: Vec<u32>,
+}
+
+impl Columns {
+    pub(super) fn new() -> Columns {
+        Columns {
+            kinds: vec![0; CAPACITY],
+            ports: vec![0; CAPACITY],
+            ecns: vec![0; CAPACITY],
+            lengths: vec![[0; 2]; CAPACITY],
+            sums: vec![[0; 2]; CAPACITY],
+            ends: vec![0; CAPACITY],
+        }
+    }
 }
 
 /// The end of a packet, whose sum is known.
@@ -106,29 +140,54 @@ impl Tail {
     }
 }
 
+/// What is in the headers that a session sends. The loops copy it: what they read again after each store into a packet, they
+/// would load again.
+#[derive(Clone, Copy)]
+struct Sent {
+    template: Template,
+    /// The sum of the words of the IPv4 header in the template, without length and checksum.
+    header_sum: u32,
+    is_v6: bool,
+    /// Whether packets of IPv4 may be fragmented on the way.
+    clears_df: bool,
+    /// Whether packets have the ECN bits of what they carry.
+    copies_ecn: bool,
+    /// Where the EtherType of what is carried is, if packets differ in it.
+    kind_at: Option<usize>,
+    /// Whether a header of UDP follows.
+    udp: bool,
+}
+
+/// What the headers that a session receives must be, copied by loops as well.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    pattern: Pattern,
+    /// The addresses of packets that are sent.
+    addresses: IpPair,
+    payload: Payload,
+    checksum: Checksum,
+    is_udp: bool,
+    in_order: bool,
+    /// Bytes that come off in front of a packet.
+    removed: usize,
+}
+
 /// A session.
 pub(super) struct Session {
     /// Of packets that are sent, and of received ones.
     pub(super) addresses: IpPair,
     pub(super) received: IpPair,
     pub(super) shape: TunnelHeaders,
-    template: Template,
-    /// The sum of the words of the IPv4 header in the template, without length and checksum.
-    header_sum: u32,
-    pub(super) pattern: Pattern,
+    sent: Sent,
+    pub(super) expected: Expected,
     /// The last sequence number that was received, if packets must be in order.
     pub(super) last_sequence: Cell<Option<u32>>,
     /// The place of the path to its other end.
     pub(super) path: usize,
     /// The longest frame that is sent.
     longest: usize,
-    /// Whether packets of IPv4 may be fragmented on the way.
-    clears_df: bool,
-    /// Whether packets have the ECN bits of what they carry.
-    copies_ecn: bool,
-    /// Bytes of headers, with that of Ethernet, that go in front of a packet, and come off.
+    /// Bytes of headers, with that of Ethernet, that go in front of a packet.
     pub(super) added: usize,
-    removed: usize,
 }
 
 /// Ports of UDP that distinguish flows (RFC 7348, section 5).
@@ -166,22 +225,37 @@ impl Session {
         let header = &sent[ETHERNET..ETHERNET + ip];
         let words = header.as_chunks::<2>().0.iter().enumerate().filter(|(at, _)| !matches!(at, 1 | 5));
         let header_sum = words.map(|(_, word)| u32::from(u16::from_be_bytes(*word))).sum();
-        let (template, pattern) = (Template::new(&sent), Pattern::new(&expected, &mask));
-        let longest = ETHERNET + usize::from(common.mtu);
+        let start = sent.len() - shape.send.len();
+        let kind_at = match shape.payload {
+            Payload::Ethernet => None,
+            Payload::Ip { ether_type_at, .. } => Some(start + ether_type_at),
+        };
         Session {
             addresses,
             received,
+            sent: Sent {
+                template: Template::new(&sent),
+                header_sum,
+                is_v6: matches!(addresses, IpPair::V6 { .. }),
+                clears_df,
+                copies_ecn: common.copy_ecn,
+                kind_at,
+                udp: shape.is_udp,
+            },
+            expected: Expected {
+                pattern: Pattern::new(&expected, &mask),
+                addresses,
+                payload: shape.payload,
+                checksum: shape.checksum,
+                is_udp: shape.is_udp,
+                in_order: shape.in_order,
+                removed,
+            },
             shape,
-            template,
-            header_sum,
-            pattern,
             last_sequence: Cell::new(None),
             path: 0,
-            longest,
-            clears_df,
-            copies_ecn: common.copy_ecn,
+            longest: ETHERNET + usize::from(common.mtu),
             added,
-            removed,
         }
     }
 
@@ -197,7 +271,7 @@ impl Session {
 
     /// Whether the packets around what it carries may be fragmented.
     pub(super) fn may_fragment(&self) -> bool {
-        self.clears_df || self.is_v6()
+        self.sent.clears_df || self.is_v6()
     }
 
     /// Whether it is over IPv6.
@@ -244,23 +318,20 @@ impl Session {
     /// read, and no checksum is made.
     pub(super) fn is_plain(&self) -> bool {
         let TunnelHeaders { payload, checksum, is_udp, in_order, .. } = self.shape;
-        payload == Payload::Ethernet && checksum == Checksum::None && !is_udp && !in_order && !self.copies_ecn
+        payload == Payload::Ethernet && checksum == Checksum::None && !is_udp && !in_order && !self.sent.copies_ecn
     }
 
     /// What the headers of a packet say about it: the EtherType and the port of its flow, if they are in the headers.
     /// Hot.
     #[inline(always)]
-    fn note(&self, packet: &Packet, identification: u16) -> Note {
-        let kind = match self.shape.payload {
-            Payload::Ip { .. } => ether_type(packet.bytes()).unwrap_or(EtherType::IPV4),
-            Payload::Ethernet => EtherType(0),
+    fn note(&self, packet: &Packet) -> Note {
+        let kind = match self.sent.kind_at {
+            Some(_) => ether_type(packet.bytes()).unwrap_or(EtherType::IPV4),
+            None => EtherType(0),
         };
-        let port = if self.shape.is_udp { flow_port(packet.bytes()) } else { 0 };
-        let ecn = match self.copies_ecn {
-            true => Marked::find(packet.bytes(), 0).map_or(0, |carried| carried.traffic_class & ECN),
-            false => 0,
-        };
-        Note { kind: kind.0, port, ecn, identification }
+        let port = if self.sent.udp { flow_port(packet.bytes()) } else { 0 };
+        let ecn = if self.sent.copies_ecn { ecn_of(packet.bytes()) } else { 0 };
+        Note { kind: kind.0, port, ecn }
     }
 
     /// Whether nothing is behind a packet of IP that the session carries. Hot.
@@ -286,108 +357,77 @@ impl Session {
     /// Puts a packet into the tunnel that has room for the headers, and is no longer than one of IP can be. Hot.
     #[inline(always)]
     pub(super) fn wrap(&self, packet: &mut Packet, identification: u16, tail: Option<Tail>) {
-        let note = self.note(packet, identification);
+        let note = self.note(packet);
         packet.prepend(self.added);
-        let tail = tail.map(|tail| Tail { start: tail.start + self.added, ..tail });
-        self.cover::<false>(packet, note, tail);
+        self.sent.cover(packet, note, identification);
+        self.set_checksum(packet.bytes_mut(), tail.map(|tail| Tail { start: tail.start + self.added, ..tail }));
     }
 
-    /// Puts packets into the tunnel, if it takes all of them: false if not, and none has changed. `notes` is room for as
-    /// many. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
+    /// Puts packets into the tunnel, if it takes all of them: false if not, and none has changed. Hot: to be called in a
+    /// [loop for the processor](bellows_sys::simd::Loop).
     #[inline(always)]
     pub(super) fn put_in_all(
         &self,
         packets: &mut [Packet],
         ahead: usize,
-        notes: &mut [Note],
+        columns: &mut Columns,
         identification: u16,
     ) -> bool {
         let handles = Handles::of(packets);
         if handles.shortest < ETHERNET || self.added + handles.longest > self.longest {
             return false;
         }
-        if self.is_plain() {
-            if !prepend_all(packets, self.added) {
-                return false;
-            }
-            packets.iter().take(ahead).for_each(Packet::prefetch);
-            for at in 0..packets.len() {
-                if let Some(packet) = packets.get(at + ahead) {
-                    packet.prefetch();
-                }
-                let note = Note { identification: identification.wrapping_add(at as u16), ..Note::default() };
-                // Nothing in front of the frame has been read.
-                [0, LINE].iter().filter_map(|&line| packets[at].bytes().get(line)).for_each(touch);
-                self.cover::<true>(&mut packets[at], note, None);
-            }
-            return true;
-        }
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        let mut are_carried = true;
-        for (at, note) in notes.iter_mut().enumerate().take(packets.len()) {
-            if let Some(packet) = packets.get(at + ahead) {
-                packet.prefetch();
-            }
-            are_carried &= self.carries(&packets[at]) && self.has_no_trailer(&packets[at]);
-            *note = self.note(&packets[at], identification.wrapping_add(at as u16));
-        }
-        if !are_carried || !prepend_all(packets, self.added) {
+        let is_plain = self.is_plain();
+        if !(is_plain || self.note_all(packets, ahead, columns)) || !prepend_all(packets, self.added) {
             return false;
         }
-        packets.iter_mut().zip(notes).for_each(|(packet, note)| self.cover::<false>(packet, *note, None));
+        // Otherwise, all frames have been read.
+        let ahead = if is_plain { ahead } else { CAPACITY };
+        match (self.sent.is_v6, self.sent.template.is_long()) {
+            (false, false) => self.sent.cover_all::<false, LONG>(packets, ahead, columns, identification),
+            (false, true) => self.sent.cover_all::<false, MAX>(packets, ahead, columns, identification),
+            (true, false) => self.sent.cover_all::<true, LONG>(packets, ahead, columns, identification),
+            (true, true) => self.sent.cover_all::<true, MAX>(packets, ahead, columns, identification),
+        }
+        if self.shape.checksum != Checksum::None {
+            packets.iter_mut().for_each(|packet| self.set_checksum(packet.bytes_mut(), None));
+        }
         true
     }
 
-    /// Writes the headers of a packet with room for them. Hot.
+    /// Writes what the headers of packets say. False if the session does not carry all of them. Hot.
     #[inline(always)]
-    fn cover<const IS_PLAIN: bool>(&self, packet: &mut Packet, note: Note, tail: Option<Tail>) {
-        packet.set_tag(0);
-        let frame = packet.bytes_mut();
-        self.template.write(frame);
-        self.set_lengths(frame, note);
-        if IS_PLAIN {
-            return;
-        }
-        let start = self.start();
-        if let Payload::Ip { ether_type_at, .. } = self.shape.payload {
-            write(frame, start + ether_type_at, note.kind);
-        }
-        if self.shape.is_udp {
-            let length = frame.len() - start;
-            write(frame, start, note.port);
-            write(frame, start + UDP_LENGTH, length as u16);
-        }
-        if self.shape.checksum != Checksum::None {
-            self.set_checksum(frame, tail);
-        }
-    }
-
-    /// Writes the lengths of IP, the copied ECN bits, and the checksum of IPv4. Hot.
-    #[inline(always)]
-    fn set_lengths(&self, frame: &mut [u8], Note { ecn, identification, .. }: Note) {
-        let length = (frame.len() - ETHERNET) as u16;
-        match self.addresses {
-            IpPair::V4 { .. } => {
-                write(frame, ETHERNET + 2, length);
-                let mut sum = self.header_sum + u32::from(length);
-                if self.clears_df {
-                    write(frame, ETHERNET + 4, identification);
-                    sum += u32::from(identification);
-                }
-                if self.copies_ecn {
-                    frame[ETHERNET + 1] |= ecn;
-                    sum += u32::from(ecn);
-                }
-                let sum = (sum & 0xffff) + (sum >> 16);
-                write(frame, ETHERNET + 10, !((sum + (sum >> 16)) as u16));
+    fn note_all(&self, packets: &[Packet], ahead: usize, columns: &mut Columns) -> bool {
+        let Columns { kinds, ports, ecns, .. } = columns;
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        let look_ahead = |at: usize| {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
             }
-            IpPair::V6 { .. } => {
-                write(frame, ETHERNET + 4, length - 40);
-                if self.copies_ecn {
-                    frame[ETHERNET + 1] |= ecn << 4;
-                }
+        };
+        let mut are_carried = true;
+        if self.sent.udp {
+            for (at, (packet, port)) in packets.iter().zip(ports).enumerate() {
+                look_ahead(at);
+                *port = flow_port(packet.bytes());
             }
         }
+        if self.sent.kind_at.is_some() {
+            for (at, (packet, kind)) in packets.iter().zip(kinds).enumerate() {
+                look_ahead(at);
+                let frame = packet.bytes();
+                let found = ether_type(frame);
+                are_carried &= found.is_some() & end_of_ip(frame).is_none_or(|end| end >= frame.len());
+                *kind = found.map_or(0, |kind| kind.0);
+            }
+        }
+        if self.sent.copies_ecn {
+            for (at, (packet, ecn)) in packets.iter().zip(ecns).enumerate() {
+                look_ahead(at);
+                *ecn = ecn_of(packet.bytes());
+            }
+        }
+        are_carried
     }
 
     /// Writes the checksum of a packet whose other fields are set, and of which the sum of a part may be known.
@@ -411,18 +451,6 @@ impl Session {
         write(frame, start + at, checksum);
     }
 
-    /// Whether the checksum of a received packet, of which these are the bytes behind the header of IP, is right; of UDP,
-    /// there may be none.
-    pub(super) fn has_right_checksum(&self, payload: &[u8]) -> bool {
-        let sum = match self.shape.checksum {
-            _ if self.shape.is_udp && read(payload, UDP_CHECKSUM) == 0 => return true,
-            _ if self.shape.is_udp => self.addresses.pseudo_header(IpProtocol::UDP, payload.len()),
-            Checksum::None => return true,
-            Checksum::Gre | Checksum::Udp => Sum::new(),
-        };
-        sum.add_bytes(payload).finish() == 0
-    }
-
     /// Whether a packet is later than those before it, if it must be (RFC 2890, section 2.2).
     pub(super) fn is_in_order(&self, sequence: Option<u32>) -> bool {
         let (true, Some(sequence)) = (self.shape.in_order, sequence) else { return true };
@@ -432,35 +460,274 @@ impl Session {
         }
         is_later
     }
+}
+
+impl Sent {
+    /// Writes the headers of packets, of at most `N` bytes, but for a checksum behind that of IP. Hot.
+    #[inline(always)]
+    fn cover_all<const V6: bool, const N: usize>(
+        self,
+        packets: &mut [Packet],
+        ahead: usize,
+        columns: &mut Columns,
+        identification: u16,
+    ) {
+        let count = packets.len();
+        let (lengths, sums) = (&mut columns.lengths[..count], &mut columns.sums[..count]);
+        let (kinds, ports, ecns) = (&columns.kinds[..count], &columns.ports[..count], &columns.ecns[..count]);
+        for (packet, length) in packets.iter().zip(&mut *lengths) {
+            *length = length_of::<V6>(packet.len()).to_be_bytes();
+        }
+        let identifications = |at: usize| if self.clears_df { identification.wrapping_add(at as u16) } else { 0 };
+        if !V6 && self.copies_ecn {
+            for (at, ((sum, length), ecn)) in sums.iter_mut().zip(&*lengths).zip(ecns).enumerate() {
+                *sum = self.sum(*length, identifications(at), *ecn);
+            }
+        } else if !V6 {
+            for (at, (sum, length)) in sums.iter_mut().zip(&*lengths).enumerate() {
+                *sum = self.sum(*length, identifications(at), 0);
+            }
+        }
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        let is_bare = !(self.udp || self.copies_ecn || self.clears_df || self.kind_at.is_some());
+        for at in 0..count {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
+            }
+            let packet = &mut packets[at];
+            packet.set_tag(0);
+            let fields = Fields { length: lengths[at], sum: sums[at], identification: identifications(at) };
+            let note = Note { kind: kinds[at], port: ports[at], ecn: ecns[at] };
+            let frame = packet.bytes_mut();
+            if let Some(start) = frame.first_chunk_mut::<N>() {
+                // Nothing in front of the frame has been read.
+                touch(&start[0]);
+                touch(&start[LINE.min(N - 1)]);
+                self.template.write_start(start);
+                self.write::<V6>(start, fields);
+                if !is_bare {
+                    self.write_noted::<V6>(start, fields, note);
+                }
+            } else {
+                self.write_short::<V6>(frame, fields, note);
+            }
+        }
+    }
+
+    /// As [`Sent::cover_all`], one packet.
+    fn cover(&self, packet: &mut Packet, note: Note, identification: u16) {
+        packet.set_tag(0);
+        let length = match self.is_v6 {
+            true => length_of::<true>(packet.len()),
+            false => length_of::<false>(packet.len()),
+        };
+        let length = length.to_be_bytes();
+        let identification = if self.clears_df { identification } else { 0 };
+        let fields = Fields { length, sum: self.sum(length, identification, note.ecn), identification };
+        match self.is_v6 {
+            true => self.write_short::<true>(packet.bytes_mut(), fields, note),
+            false => self.write_short::<false>(packet.bytes_mut(), fields, note),
+        }
+    }
+
+    /// The checksum of an IPv4 header. Hot.
+    #[inline(always)]
+    fn sum(&self, length: [u8; 2], identification: u16, ecn: u8) -> [u8; 2] {
+        let length = u16::from_be_bytes(length);
+        let sum = self.header_sum + u32::from(length) + u32::from(identification) + u32::from(ecn);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        (!((sum + (sum >> 16)) as u16)).to_be_bytes()
+    }
+
+    /// Writes the fields of IP that each packet has. Hot.
+    #[inline(always)]
+    fn write<const V6: bool>(&self, start: &mut [u8], fields: Fields) {
+        if V6 {
+            start[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&fields.length);
+        } else {
+            start[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&fields.length);
+            start[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&fields.sum);
+        }
+    }
+
+    /// Writes the fields that only some sessions have. Hot.
+    #[inline(always)]
+    fn write_noted<const V6: bool>(&self, start: &mut [u8], fields: Fields, Note { kind, port, ecn }: Note) {
+        let (behind, of_length) = if V6 { (HEADERS_V6, 0) } else { (HEADERS_V4, HEADERS_V4 - ETHERNET) };
+        if self.udp {
+            write(start, behind, port);
+            write(start, behind + UDP_LENGTH, u16::from_be_bytes(fields.length) - of_length as u16);
+        }
+        if let Some(at) = self.kind_at {
+            write(start, at, kind);
+        }
+        if self.clears_df {
+            write(start, ETHERNET + 4, fields.identification);
+        }
+        if self.copies_ecn {
+            start[ETHERNET + 1] |= if V6 { ecn << 4 } else { ecn };
+        }
+    }
+
+    /// Writes all to a frame that may be shorter than a header can be.
+    #[inline(never)]
+    fn write_short<const V6: bool>(&self, frame: &mut [u8], fields: Fields, note: Note) {
+        self.template.write(frame);
+        self.write::<V6>(frame, fields);
+        self.write_noted::<V6>(frame, fields, note);
+    }
+}
+
+/// The field of the length in the header of IP, of a frame with all headers. Hot.
+#[inline(always)]
+fn length_of<const V6: bool>(frame: usize) -> u16 {
+    (frame - if V6 { HEADERS_V6 } else { ETHERNET }) as u16
+}
+
+impl Expected {
+    /// Whether a frame begins with the header. Hot.
+    #[inline(always)]
+    pub(super) fn is_start_of(&self, frame: &[u8]) -> bool {
+        self.pattern.is_start_of(frame)
+    }
+
+    /// Bytes of the headers of Ethernet and IP.
+    #[inline(always)]
+    fn start(&self) -> usize {
+        match self.addresses {
+            IpPair::V4 { .. } => HEADERS_V4,
+            IpPair::V6 { .. } => HEADERS_V6,
+        }
+    }
+
+    /// Whether the checksum of a received packet, of which these are the bytes behind the header of IP, is right; of UDP,
+    /// there may be none.
+    pub(super) fn has_right_checksum(&self, payload: &[u8]) -> bool {
+        let sum = match self.checksum {
+            _ if self.is_udp && read(payload, UDP_CHECKSUM) == 0 => return true,
+            _ if self.is_udp => self.addresses.pseudo_header(IpProtocol::UDP, payload.len()),
+            Checksum::None => return true,
+            Checksum::Gre | Checksum::Udp => Sum::new(),
+        };
+        sum.add_bytes(payload).finish() == 0
+    }
+
+    /// Takes packets out of the tunnel if all have the expected header and are usual in every respect: false if not, and
+    /// none has changed. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
+    #[inline(always)]
+    pub(super) fn take_out_all(self, packets: &mut [Packet], ahead: usize, columns: &mut Columns) -> bool {
+        let Columns { ends, kinds, .. } = columns;
+        let ends = &mut ends[..packets.len()];
+        let are_expected = match (matches!(self.addresses, IpPair::V6 { .. }), self.pattern.is_long()) {
+            (false, false) => self.find_ends::<false, LONG>(packets, ahead, ends),
+            (false, true) => self.find_ends::<false, MAX>(packets, ahead, ends),
+            (true, false) => self.find_ends::<true, LONG>(packets, ahead, ends),
+            (true, true) => self.find_ends::<true, MAX>(packets, ahead, ends),
+        };
+        if !are_expected || self.in_order || !self.are_whole(packets, ends) || !self.note_kinds(packets, kinds) {
+            return false;
+        }
+        if !narrow_all(packets, self.removed, ends) {
+            return false;
+        }
+        match self.payload {
+            Payload::Ethernet => {
+                for packet in packets {
+                    packet.set_tag(0);
+                }
+            }
+            Payload::Ip { dst_mac, .. } => {
+                for (packet, kind) in packets.iter_mut().zip(kinds) {
+                    packet.set_tag(0);
+                    uncover_to(dst_mac, packet, EtherType(*kind));
+                }
+            }
+        }
+        true
+    }
+
+    /// Writes where packets end which have the expected header in their first `N` bytes, and what they carry. False if one
+    /// is not usual, or may end behind its frame. Hot.
+    #[inline(always)]
+    fn find_ends<const V6: bool, const N: usize>(&self, packets: &[Packet], ahead: usize, ends: &mut [u32]) -> bool {
+        let Some(frames) = Frames::<[u8; N]>::of(packets) else { return false };
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        let (mut differences, mut shortest) = (Differences::none(), u32::MAX);
+        let (length_at, fixed) = if V6 { (ETHERNET + 4, HEADERS_V6) } else { (ETHERNET + 2, ETHERNET) };
+        for (at, (frame, end)) in frames.iter().zip(ends).enumerate() {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
+            }
+            differences.add(&self.pattern, frame);
+            *end = u32::from(u16::from_be_bytes([frame[length_at], frame[length_at + 1]])) + fixed as u32;
+            shortest = shortest.min(*end);
+        }
+        differences.are_none() & (shortest as usize >= self.removed + ETHERNET)
+    }
+
+    /// Whether the lengths and checksums behind the headers of IP of packets are right, given where these end. Hot.
+    #[inline(always)]
+    fn are_whole(&self, packets: &[Packet], ends: &[u32]) -> bool {
+        let start = self.start();
+        if self.is_udp {
+            let (mut differences, mut any) = (0, 0);
+            for (packet, &end) in packets.iter().zip(ends) {
+                let header =
+                    packet.bytes().get(start..).and_then(<[u8]>::first_chunk).map_or(0, |it| u64::from_be_bytes(*it));
+                differences |= (header >> 16) as u16 ^ (end - start as u32) as u16;
+                any |= header as u16;
+            }
+            if differences != 0 || any == 0 {
+                return differences == 0;
+            }
+        } else if self.checksum == Checksum::None {
+            return true;
+        }
+        packets.iter().zip(ends).all(|(packet, &end)| {
+            packet.bytes().get(start..end as usize).is_some_and(|payload| self.has_right_checksum(payload))
+        })
+    }
+
+    /// Writes what packets carry. False if one carries another protocol than the session. Hot.
+    #[inline(always)]
+    fn note_kinds(&self, packets: &[Packet], kinds: &mut [u16]) -> bool {
+        let Payload::Ip { ether_type_at, .. } = self.payload else { return true };
+        let at = self.start() + ether_type_at;
+        let mut are_ip = true;
+        for (packet, kind) in packets.iter().zip(kinds) {
+            *kind = read(packet.bytes(), at);
+            are_ip &= is_ip(EtherType(*kind));
+        }
+        are_ip
+    }
 
     /// Takes a packet whose header is the expected one out of the tunnel. False if its lengths or its checksum are not
     /// right, or if it takes a closer look: for an offload, or because a sequence number is missing. Hot.
     #[inline(always)]
     pub(super) fn take_out<const ARE_PLAIN: bool>(&self, packet: &mut Packet) -> bool {
         let frame = packet.bytes();
-        let length = match self.addresses {
-            IpPair::V4 { .. } => usize::from(read(frame, ETHERNET + 2)),
-            IpPair::V6 { .. } => 40 + usize::from(read(frame, ETHERNET + 4)),
+        let Some(first) = frame.first_chunk::<MIN>() else { return false };
+        let end = match self.addresses {
+            IpPair::V4 { .. } => ETHERNET + usize::from(read(first, ETHERNET + 2)),
+            IpPair::V6 { .. } => ETHERNET + 40 + usize::from(read(first, ETHERNET + 4)),
         };
-        let end = ETHERNET + length;
-        let least = self.removed + ETHERNET;
-        if (end > frame.len()) | (end < least) | packet.has_offload() {
+        if (end > frame.len()) | (end < self.removed + ETHERNET) | packet.has_offload() {
             return false;
         }
         if ARE_PLAIN {
             cut(packet, self.removed, end);
             return true;
         }
-        if self.shape.in_order {
+        if self.in_order {
             return false;
         }
         let payload = &frame[self.start()..end];
         // Every UDP datagram of a tunnel ends where its packet does.
-        let is_whole = !self.shape.is_udp || usize::from(read(payload, UDP_LENGTH)) == payload.len();
+        let is_whole = !self.is_udp || usize::from(read(payload, UDP_LENGTH)) == payload.len();
         if !is_whole || !self.has_right_checksum(payload) {
             return false;
         }
-        let header = match self.shape.payload {
+        let header = match self.payload {
             Payload::Ethernet => None,
             Payload::Ip { ether_type_at, dst_mac } => {
                 Some((dst_mac, EtherType(read(frame, self.start() + ether_type_at))))
@@ -475,6 +742,12 @@ impl Session {
         }
         true
     }
+}
+
+/// The ECN bits of what a frame carries.
+#[inline(always)]
+fn ecn_of(frame: &[u8]) -> u8 {
+    Marked::find(frame, 0).map_or(0, |carried| carried.traffic_class & ECN)
 }
 
 /// The source port of a flow. Hot.
