@@ -177,12 +177,8 @@ pub(crate) fn push_all<const TAGS: usize>(
     known: [u16; 2],
     tags: [OuterTag; TAGS],
 ) -> bool {
-    let are_untagged = all_start(packets, ahead, |start: &[u8; ADDRESSES + 2]| {
-        let protocol = u16::from_be_bytes([start[ADDRESSES], start[ADDRESSES + 1]]);
-        (protocol != known[0]) & (protocol != known[1])
-    });
     let length = TAGS * TAG;
-    if !are_untagged || !prepend_all(packets, length) {
+    if !are_untagged(packets, ahead, known) || !prepend_all(packets, length) {
         return false;
     }
     let tags = tags.map(OuterTag::bytes);
@@ -195,13 +191,24 @@ pub(crate) fn push_all<const TAGS: usize>(
     true
 }
 
+/// Whether all frames have an Ethernet header, and none a tag of one of these protocol identifiers. Hot: to be called in a
+/// [loop for the processor](bellows_sys::simd::Loop).
+#[inline(always)]
+pub(crate) fn are_untagged(packets: &[Packet], ahead: usize, known: [u16; 2]) -> bool {
+    let known = known.map(u16::to_be_bytes).map(u16::from_ne_bytes);
+    all_start(packets, ahead, |start: &[u8; ADDRESSES + 2]| {
+        let protocol = u16::from_ne_bytes([start[ADDRESSES], start[ADDRESSES + 1]]);
+        (protocol != known[0]) & (protocol != known[1])
+    })
+}
+
 /// Pops the `TAGS` outermost tags of frames whose first bytes are all as wanted. False, and none has changed, if those
 /// of one are not, or if it has an offload. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
 #[inline(always)]
 pub(crate) fn pop_all<const TAGS: usize, S: Start>(
     packets: &mut [Packet],
     ahead: usize,
-    is_wanted: impl Fn(&S) -> bool,
+    is_wanted: impl FnMut(&S) -> bool,
 ) -> bool {
     let length = TAGS * TAG;
     debug_assert!(S::LENGTH >= ADDRESSES + length, "no byte of an address leaves the frame");
@@ -219,7 +226,7 @@ pub(crate) fn pop_all<const TAGS: usize, S: Start>(
 
 /// Whether the first bytes of all packets are as wanted. Hot.
 #[inline(always)]
-fn all_start<S: Start>(packets: &[Packet], ahead: usize, is_wanted: impl Fn(&S) -> bool) -> bool {
+fn all_start<S: Start>(packets: &[Packet], ahead: usize, mut is_wanted: impl FnMut(&S) -> bool) -> bool {
     let Some(frames) = Frames::<S>::of(packets) else { return false };
     packets.iter().take(ahead).for_each(Packet::prefetch);
     let mut are_wanted = true;

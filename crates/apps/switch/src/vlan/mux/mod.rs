@@ -1,14 +1,17 @@
 //! `vlan-mux`: a trunk with several VLANs, and a port for each of them.
 
-use bellows_common::nexts::{Next, NextVectors, UNUSUAL};
+use bellows_common::nexts::{Next, NextVectors, UNUSUAL, forward_changed};
 use bellows_config::{BenchFiles, BenchRow, BenchSetup, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::vlan::header::TagProtocols;
-use crate::vlan::header::{ID, Outer, Priorities, check_vlan, inner, outer, tag, untag};
+use crate::vlan::header::{
+    ID, Outer, OuterTag, Priorities, are_untagged, check_vlan, inner, outer, pop_all, push_all, tag, untag,
+};
 
 /// Splits a trunk into its VLANs, and joins them (IEEE 802.1Q).
 ///
@@ -218,9 +221,13 @@ impl VlanMux {
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let numbers = next_vectors.nexts(packets.len());
-        match outputs.stacked.is_empty() {
-            true => outputs.split_all::<false>(packets, io.prefetch(), tagging, *keep_priority, numbers),
-            false => outputs.split_all::<true>(packets, io.prefetch(), tagging, *keep_priority, numbers),
+        let (ahead, keep_priority) = (io.prefetch(), *keep_priority);
+        let pop = PopAll { outputs, tagging, keep_priority, packets: &mut *packets, ahead, numbers: &mut *numbers };
+        if !Simd::chosen().run(pop) {
+            match outputs.stacked.is_empty() {
+                true => outputs.split_each::<false>(packets, tagging, keep_priority, numbers),
+                false => outputs.split_each::<true>(packets, tagging, keep_priority, numbers),
+            }
         }
         next_vectors.send_all(io, index, input, |packet| match outer(packet.bytes(), tagging.protocols) {
             Outer::TooShort => Next::Drop(VlanMux::TOO_SHORT),
@@ -232,10 +239,19 @@ impl VlanMux {
     /// Sends frames of a VLAN, or those without, to the trunk.
     fn join(&mut self, io: &Io<Self>, index: usize, vlans: Vlans) {
         let VlanMux { tagging, trunk, next_vectors, .. } = self;
-        let mut input = io.input(index);
+        let ahead = io.prefetch();
+        let mut input = match trunk {
+            Some(trunk) => {
+                let push =
+                    |packets: &mut [Packet]| Simd::chosen().run(PushAll { tagging: &*tagging, vlans, packets, ahead });
+                let Some(input) = forward_changed(io, index, (*trunk).into(), push) else { return };
+                input
+            }
+            None => io.input(index),
+        };
         let packets = input.packets_mut();
         let number = trunk.unwrap_or(UNUSUAL);
-        tagging.join_all(packets, io.prefetch(), vlans, number, next_vectors.nexts(packets.len()));
+        tagging.join_each(packets, vlans, number, next_vectors.nexts(packets.len()));
         let known = if matches!(vlans, Vlans::Two(..)) { tagging.inner_protocols } else { tagging.protocols };
         next_vectors.send_all(io, index, input, |packet| match outer(packet.bytes(), known) {
             _ if trunk.is_none() => Next::Drop(VlanMux::NO_TRUNK),
@@ -256,22 +272,16 @@ enum Vlans {
 }
 
 impl Outputs {
-    /// Untags frames, and numbers them by the outputs of their VLANs. Hot.
+    /// Untags frames, of which some may be unusual, and numbers them by the outputs of their VLANs.
     #[inline(never)]
-    fn split_all<const STACKED: bool>(
+    fn split_each<const STACKED: bool>(
         &self,
         packets: &mut [Packet],
-        ahead: usize,
         tagging: &Tagging,
         keep_priority: bool,
         numbers: &mut [u16],
     ) {
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-            if let Some(packet) = packets.get(index + ahead) {
-                packet.prefetch();
-            }
-            let packet = &mut packets[index];
+        for (packet, number) in packets.iter_mut().zip(numbers) {
             *number = match outer(packet.bytes(), tagging.protocols) {
                 Outer::TooShort => UNUSUAL,
                 Outer::Untagged => self.single[0],
@@ -293,17 +303,12 @@ impl Outputs {
 }
 
 impl Tagging {
-    /// Tags frames, and gives them the number of the trunk. Hot.
+    /// Tags frames, of which some may be unusual, and gives them the number of the trunk.
     #[inline(never)]
-    fn join_all(&self, packets: &mut [Packet], ahead: usize, vlans: Vlans, trunk: u16, numbers: &mut [u16]) {
+    fn join_each(&self, packets: &mut [Packet], vlans: Vlans, trunk: u16, numbers: &mut [u16]) {
         let Tagging { protocols: [protocol, _], inner_protocols: [inner_protocol, _], priorities } = self;
         let (protocol, inner_protocol) = (*protocol, *inner_protocol);
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-            if let Some(packet) = packets.get(index + ahead) {
-                packet.prefetch();
-            }
-            let packet = &mut packets[index];
+        for (packet, number) in packets.iter_mut().zip(numbers) {
             let is_sent = match vlans {
                 Vlans::None => match outer(packet.bytes(), self.protocols) {
                     Outer::TooShort => false,
@@ -316,6 +321,76 @@ impl Tagging {
                 }
             };
             *number = if is_sent { trunk } else { UNUSUAL };
+        }
+    }
+}
+
+/// Pops the tags of frames that all have those of linked VLANs, as many each, and numbers them by their outputs. False, and
+/// none has changed, if not all are like that.
+struct PopAll<'a> {
+    outputs: &'a Outputs,
+    tagging: &'a Tagging,
+    keep_priority: bool,
+    packets: &'a mut [Packet],
+    ahead: usize,
+    numbers: &'a mut [u16],
+}
+
+impl Loop for PopAll<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let PopAll { outputs, tagging, keep_priority, packets, ahead, numbers } = self;
+        let (protocols, inner_protocols) = (tagging.protocols, tagging.inner_protocols);
+        // The VLAN of a frame's outermost tag, if that can be popped.
+        let vlan = |frame: &[u8]| match outer(frame, protocols) {
+            Outer::Tagged(tag) if !keep_priority | (tag.priority() == 0) => tag.id(),
+            _ => 0,
+        };
+        let mut places = numbers.iter_mut();
+        let mut enter = |vlan: u16, number: u16| {
+            if let Some(place) = places.next() {
+                *place = number;
+            }
+            (vlan != 0) & (number != UNUSUAL)
+        };
+        if outputs.stacked.is_empty() {
+            return pop_all::<1, _>(packets, ahead, |start: &[u8; 18]| {
+                let vlan = vlan(start);
+                enter(vlan, outputs.single[usize::from(vlan)])
+            });
+        }
+        pop_all::<2, _>(packets, ahead, |start: &[u8; 22]| {
+            let vlan = vlan(start);
+            enter(vlan, outputs.within(vlan, start, inner_protocols).unwrap_or(UNUSUAL))
+        })
+    }
+}
+
+/// Tags frames from the port of a VLAN that have no tag, or looks at those from `native`. False, and none has changed, if
+/// not all are like that.
+struct PushAll<'a> {
+    tagging: &'a Tagging,
+    vlans: Vlans,
+    packets: &'a mut [Packet],
+    ahead: usize,
+}
+
+impl Loop for PushAll<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let PushAll { tagging: Tagging { protocols, inner_protocols, priorities }, vlans, packets, ahead } = self;
+        let tag = |protocol: u16, vlan: u16| OuterTag { protocol, control: priorities.control(0, vlan) };
+        match vlans {
+            Vlans::None => are_untagged(packets, ahead, *protocols),
+            Vlans::One(vlan) => push_all(packets, ahead, *protocols, [tag(protocols[0], vlan)]),
+            Vlans::Two(outer, inner) => {
+                let tags = [tag(protocols[0], outer), tag(inner_protocols[0], inner)];
+                push_all(packets, ahead, *inner_protocols, tags)
+            }
         }
     }
 }
