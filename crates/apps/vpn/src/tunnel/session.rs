@@ -478,6 +478,7 @@ impl Sent {
         for (packet, length) in packets.iter().zip(&mut *lengths) {
             *length = length_of::<V6>(packet.len()).to_be_bytes();
         }
+        let note = |at: usize| Note { kind: kinds[at], port: ports[at], ecn: ecns[at] };
         let identifications = |at: usize| if self.clears_df { identification.wrapping_add(at as u16) } else { 0 };
         if !V6 && self.copies_ecn {
             for (at, ((sum, length), ecn)) in sums.iter_mut().zip(&*lengths).zip(ecns).enumerate() {
@@ -497,7 +498,6 @@ impl Sent {
             let packet = &mut packets[at];
             packet.set_tag(0);
             let fields = Fields { length: lengths[at], sum: sums[at], identification: identifications(at) };
-            let note = Note { kind: kinds[at], port: ports[at], ecn: ecns[at] };
             let frame = packet.bytes_mut();
             if let Some(start) = frame.first_chunk_mut::<N>() {
                 // Nothing in front of the frame has been read.
@@ -506,10 +506,10 @@ impl Sent {
                 self.template.write_start(start);
                 self.write::<V6>(start, fields);
                 if !is_bare {
-                    self.write_noted::<V6>(start, fields, note);
+                    self.write_noted::<V6>(start, fields, note(at));
                 }
             } else {
-                self.write_short::<V6>(frame, fields, note);
+                self.write_short::<V6>(frame, fields, note(at));
             }
         }
     }
