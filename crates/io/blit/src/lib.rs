@@ -43,9 +43,8 @@
 //!
 //! With AVX-512 or AVX2 a move is 32 bytes long: one of a whole line nearly always crosses into the next. AVX-512
 //! processors have registers of their own for this; with AVX2 the upper halves of the registers must be cleared, which
-//! is as fast as the C library, that does it too. Other processors move 16 bytes, and leave lengths above 64 to the C
-//! library, which may have longer registers. Wherever lengths are mixed, the time goes into mispredicted lengths. One
-//! comparison decides between short and long ones, as in the C library.
+//! is as fast as the C library, that does it too. Other processors move 16 bytes. Wherever lengths are mixed, the time
+//! goes into mispredicted lengths. One comparison decides between short and long ones, as in the C library.
 //!
 //! Copies are not queued until the barrier: the entry of a queue costs as much as a copy of 60 bytes, and the loop over
 //! the queue never gained that much. Only a [`deferring`](Blitter::deferring) blitter has a queue, to inspect what is
@@ -68,13 +67,13 @@ mod x86;
 use std::ptr;
 
 use bellows_sys::simd::{Level, Simd};
-use portable::BLOCK;
+use portable::{BLOCK, LINE};
 
 /// Maximum number of copies in the queue of a [deferring](Blitter::deferring) blitter.
 pub const CAPACITY: usize = 256;
 
 /// Maximum length of a short copy. With twice as many moves, 512 bytes would be slower than a call.
-const REACH: usize = 8 * BLOCK;
+const REACH: usize = 4 * LINE;
 
 /// One copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,12 +178,7 @@ impl Blitter {
                     Level::Avx512 => return x86::copy_avx512(destination, source, length),
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2 => return x86::copy_avx2(destination, source, length),
-                    _ if self.way == Way::AtOnce => {
-                        if length > portable::REACH {
-                            return ptr::copy(source, destination, length);
-                        }
-                        return portable::copy(destination, source, length);
-                    }
+                    _ if self.way == Way::AtOnce => return portable::copy(destination, source, length),
                     _ => {}
                 }
             }

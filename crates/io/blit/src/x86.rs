@@ -5,10 +5,7 @@
 
 use std::arch::asm;
 
-use crate::portable::BLOCK;
-
-/// Bytes of a line.
-const LINE: usize = 2 * BLOCK;
+use crate::portable::LINE;
 
 /// Copies the first and the last bytes, which may overlap: a register for each offset from the start and from the end.
 /// Reads everything before it writes. `after` is the last instruction, and the registers after it change, too.
