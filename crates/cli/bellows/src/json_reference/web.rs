@@ -73,7 +73,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &[],
         text: &[
             "`GET /api/picture?network=NAME`: the picture of a network, without style. Groups of apps have the attribute \
-             `data-app`, the app's index; groups of links and their labels have `data-link`, an index of `links`. With \
+             `data-app`, an index of `apps`; groups of links and their labels have `data-link`, an index of `links`. With \
              `view=wide` or `view=tall` it is an overview with the names of apps alone, from left to right or below each \
              other; `view=full` is the default.",
         ],
