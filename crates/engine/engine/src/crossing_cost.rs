@@ -143,8 +143,8 @@ impl Meeting {
     }
 
     /// A part of the measurement that takes so long at least, from now on.
-    fn part(&self, least_ns: u64) -> Part {
-        Part { end: clock::now() + least_ns, deadline: self.deadline }
+    fn part(&self, least_ns: u64) -> MeasuredPart {
+        MeasuredPart { end: clock::now() + least_ns, deadline: self.deadline }
     }
 
     /// Waits until something has happened. Returns the clocks of the wait.
@@ -175,12 +175,12 @@ impl Meeting {
 }
 
 /// A part of the measurement: when it may end, and when it is given up, in nanoseconds of the clock.
-struct Part {
+struct MeasuredPart {
     end: u64,
     deadline: u64,
 }
 
-impl Part {
+impl MeasuredPart {
     /// Whether the part needs more than so many batches.
     fn goes_on(&self, batches: usize) -> Result<bool, CrossingCostError> {
         let now = clock::now();

@@ -101,7 +101,7 @@ pub enum How {
 
 /// What is done with a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum CopyWay {
     /// A short one is done inline, any other by the C library.
     AtOnce,
     /// The C library does it.
@@ -119,7 +119,7 @@ enum Way {
 pub struct Blitter {
     /// The instructions of short copies that are done at once; the baseline for all other ways.
     level: Level,
-    way: Way,
+    way: CopyWay,
     queue: Vec<Copy>,
 }
 
@@ -136,21 +136,21 @@ impl Blitter {
     pub fn how(how: How) -> Blitter {
         match how {
             How::Blitter => Blitter::new(),
-            How::Memcpy => Blitter::of(Way::Memmove),
-            How::Nothing => Blitter::of(Way::Discard),
+            How::Memcpy => Blitter::of(CopyWay::Memmove),
+            How::Nothing => Blitter::of(CopyWay::Discard),
         }
     }
 
     /// A blitter that leaves every copy to the barrier.
     pub fn deferring() -> Blitter {
-        Blitter::of(Way::Queue)
+        Blitter::of(CopyWay::Queue)
     }
 
     fn with(simd: Simd) -> Blitter {
-        Blitter { level: simd.level(), ..Blitter::of(Way::AtOnce) }
+        Blitter { level: simd.level(), ..Blitter::of(CopyWay::AtOnce) }
     }
 
-    fn of(way: Way) -> Blitter {
+    fn of(way: CopyWay) -> Blitter {
         Blitter { level: Level::Baseline, way, queue: Vec::new() }
     }
 
@@ -169,7 +169,7 @@ impl Blitter {
         // length is within the reach of each.
         unsafe {
             if length.wrapping_sub(BLOCK) > REACH - BLOCK {
-                if matches!(self.way, Way::AtOnce | Way::Memmove) {
+                if matches!(self.way, CopyWay::AtOnce | CopyWay::Memmove) {
                     return ptr::copy(source, destination, length);
                 }
             } else {
@@ -178,7 +178,7 @@ impl Blitter {
                     Level::Avx512 => return x86::copy_avx512(destination, source, length),
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2 => return x86::copy_avx2(destination, source, length),
-                    _ if self.way == Way::AtOnce => return portable::copy(destination, source, length),
+                    _ if self.way == CopyWay::AtOnce => return portable::copy(destination, source, length),
                     _ => {}
                 }
             }
@@ -195,14 +195,14 @@ impl Blitter {
     unsafe fn copy_otherwise(&mut self, copy: Copy) {
         match self.way {
             // SAFETY: the caller's promise.
-            Way::AtOnce | Way::Memmove => unsafe { ptr::copy(copy.source, copy.destination, copy.length) },
-            Way::Queue => {
+            CopyWay::AtOnce | CopyWay::Memmove => unsafe { ptr::copy(copy.source, copy.destination, copy.length) },
+            CopyWay::Queue => {
                 if self.queue.len() == CAPACITY {
                     self.run();
                 }
                 self.queue.push(copy);
             }
-            Way::Discard => {}
+            CopyWay::Discard => {}
         }
     }
 

@@ -25,12 +25,12 @@ pub(super) struct Hashing {
 /// Hashes packets. A packet that is too short for an Ethernet frame has the hash 0.
 pub(super) struct Hasher {
     pub(super) hashing: Hashing,
-    function: Function,
+    function: FlowFunction,
     batch: Box<Batch>,
 }
 
 /// The hash of a flow, and the instruction set of the loops before it.
-struct Function {
+struct FlowFunction {
     simd: Simd,
     /// A prepared key.
     toeplitz: Option<Toeplitz>,
@@ -41,7 +41,7 @@ struct Function {
 
 /// What the steps leave for one another. Behind the last packet are old values.
 struct Batch {
-    columns: Columns,
+    columns: FlowColumns,
     /// The places of packets of a kind, and their hashes.
     places: [[u8; BATCH]; 2],
     found: [u32; BATCH],
@@ -50,7 +50,7 @@ struct Batch {
 }
 
 /// The columns of a batch.
-struct Columns {
+struct FlowColumns {
     starts: [u32; BATCH],
     rests: [u32; BATCH],
     /// Bytes of the frame.
@@ -71,10 +71,10 @@ impl Hasher {
             None => None,
         };
         let directions = if hashing.symmetric { Directions::Together } else { Directions::Apart };
-        let function = Function { simd: Simd::chosen(), toeplitz, directions, inner: hashing.inner };
+        let function = FlowFunction { simd: Simd::chosen(), toeplitz, directions, inner: hashing.inner };
         let none = [0; BATCH];
         let batch = Batch {
-            columns: Columns { starts: none, rests: none, lengths: none, kinds: none },
+            columns: FlowColumns { starts: none, rests: none, lengths: none, kinds: none },
             places: [[0; BATCH]; 2],
             found: none,
             inputs: [[0; MAX_INPUT]; BATCH],
@@ -114,7 +114,7 @@ impl Hasher {
 impl Batch {
     /// The hashes of packets. Hot.
     #[inline(never)]
-    fn hash(&mut self, function: &Function, packets: &[Packet], look_ahead: &mut LookAhead<'_>) -> &[u32] {
+    fn hash(&mut self, function: &FlowFunction, packets: &[Packet], look_ahead: &mut LookAhead<'_>) -> &[u32] {
         let Batch { columns, places, found, inputs, hashes } = self;
         let hashes = &mut hashes[..packets.len()];
         let begin = Begin { packets, lengths: &mut columns.lengths };
@@ -168,7 +168,7 @@ impl<'p> Loop for Begin<'p, '_> {
     }
 }
 
-impl Columns {
+impl FlowColumns {
     /// Reads headers. Hot.
     #[inline(always)]
     fn read(&mut self, frames: &Frames<'_, [u8; IPV4_HEAD]>, look_ahead: &mut LookAhead<'_>) {
@@ -184,7 +184,7 @@ impl Columns {
 
 /// Finds the kinds of packets. Returns the bits that any of them has, and those that all have.
 struct Classify<'c> {
-    columns: &'c mut Columns,
+    columns: &'c mut FlowColumns,
     count: usize,
 }
 
@@ -193,7 +193,7 @@ impl Loop for Classify<'_> {
 
     #[inline(always)]
     fn run(self) -> [u32; 2] {
-        let Columns { starts, rests, lengths, kinds } = self.columns;
+        let FlowColumns { starts, rests, lengths, kinds } = self.columns;
         let words = starts.iter().zip(&*rests).zip(&*lengths);
         let [mut any, mut all] = [0, u32::MAX];
         for (((&start, &rest), &length), kind) in words.zip(&mut kinds[..self.count]) {
@@ -237,7 +237,7 @@ fn put(places: &[u8], found: &[u32; BATCH], hashes: &mut [u32]) {
     places.iter().zip(found).for_each(|(&place, &hash)| hashes[usize::from(place)] = hash);
 }
 
-impl Function {
+impl FlowFunction {
     /// Hashes plain flows. Hot.
     #[inline(always)]
     fn hash_plain<'p, F: PlainFlow<HEAD, INPUT>, const HEAD: usize, const INPUT: usize>(
@@ -269,7 +269,7 @@ impl Function {
         inputs: &mut [[u8; MAX_INPUT]; BATCH],
         hashes: &mut [u32],
     ) {
-        let &Function { ref toeplitz, directions, inner, .. } = self;
+        let &FlowFunction { ref toeplitz, directions, inner, .. } = self;
         let Some(toeplitz) = toeplitz else {
             for (frame, hash) in frames.zip(hashes) {
                 let found = match inner {

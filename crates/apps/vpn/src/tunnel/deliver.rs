@@ -8,7 +8,7 @@ use bellows_sys::simd::{Loop, Simd};
 
 use super::index::Index;
 use super::received::{Refusal, take_out};
-use super::session::{Columns, Expected, Session};
+use super::session::{Expected, Session, TunnelColumns};
 use super::{Protocol, Tunnel};
 
 impl<P: Protocol> Tunnel<P> {
@@ -87,7 +87,7 @@ struct TakeOut<'a, const ARE_PLAIN: bool> {
     packets: &'a mut [Packet],
     ahead: usize,
     numbers: &'a mut [u16],
-    columns: &'a mut Columns,
+    columns: &'a mut TunnelColumns,
 }
 
 impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {

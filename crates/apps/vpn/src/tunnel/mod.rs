@@ -45,7 +45,7 @@ pub(crate) use wires::{PortKind, Wires};
 use exceeding::Exceeding;
 use index::Index;
 use paths::Paths;
-use session::{Columns, Session};
+use session::{Session, TunnelColumns};
 
 use crate::path_mtu::{self, Bounds};
 
@@ -235,7 +235,7 @@ pub struct Tunnel<P: Protocol> {
     wires: Wires,
     next_vectors: NextVectors,
     segments: Vector,
-    columns: Columns,
+    columns: TunnelColumns,
     /// For packets that are longer than their path's MTU.
     exceeding: Exceeding,
     /// Whether those are fragmented.
@@ -366,7 +366,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
             wires: Wires::default(),
             next_vectors: NextVectors::new(),
             segments: Vector::new(),
-            columns: Columns::new(),
+            columns: TunnelColumns::new(),
             exceeding: Exceeding::new(),
             fragments: common.fragment,
             identification: KeyedHash::new().hash(KeyWords::Two(&[0; 2])) as u16,

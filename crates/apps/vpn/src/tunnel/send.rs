@@ -7,7 +7,7 @@ use bellows_engine::{DropReason, Io};
 use bellows_packet::{Packet, Vector};
 use bellows_sys::simd::{Loop, Simd};
 
-use super::session::{Columns, Payload, Session, Tail};
+use super::session::{Payload, Session, Tail, TunnelColumns};
 use super::{Protocol, Tunnel};
 
 impl<P: Protocol> Tunnel<P> {
@@ -122,7 +122,7 @@ struct PutIn<'a> {
     ahead: usize,
     output: u16,
     numbers: &'a mut [u16],
-    columns: &'a mut Columns,
+    columns: &'a mut TunnelColumns,
     /// That of the first packet.
     identification: u16,
 }

@@ -89,7 +89,7 @@ struct Note {
 
 /// Fields of IP, in network order but for the identification.
 #[derive(Clone, Copy)]
-struct Fields {
+struct OuterFields {
     length: [u8; 2],
     /// The checksum of IPv4.
     sum: [u8; 2],
@@ -98,21 +98,21 @@ struct Fields {
 }
 
 /// Room for what loops know about each packet of a vector.
-pub(super) struct Columns {
+pub(super) struct TunnelColumns {
     /// Those of [`Note`].
     kinds: Vec<u16>,
     ports: Vec<u16>,
     ecns: Vec<u8>,
-    /// Those of [`Fields`].
+    /// Those of [`OuterFields`].
     lengths: Vec<[u8; 2]>,
     sums: Vec<[u8; 2]>,
     /// Where packets of IP end.
     ends: Vec<u32>,
 }
 
-impl Columns {
-    pub(super) fn new() -> Columns {
-        Columns {
+impl TunnelColumns {
+    pub(super) fn new() -> TunnelColumns {
+        TunnelColumns {
             kinds: vec![0; CAPACITY],
             ports: vec![0; CAPACITY],
             ecns: vec![0; CAPACITY],
@@ -370,7 +370,7 @@ impl Session {
         &self,
         packets: &mut [Packet],
         ahead: usize,
-        columns: &mut Columns,
+        columns: &mut TunnelColumns,
         identification: u16,
     ) -> bool {
         let handles = Handles::of(packets);
@@ -397,8 +397,8 @@ impl Session {
 
     /// Writes what the headers of packets say. False if the session does not carry all of them. Hot.
     #[inline(always)]
-    fn note_all(&self, packets: &[Packet], ahead: usize, columns: &mut Columns) -> bool {
-        let Columns { kinds, ports, ecns, .. } = columns;
+    fn note_all(&self, packets: &[Packet], ahead: usize, columns: &mut TunnelColumns) -> bool {
+        let TunnelColumns { kinds, ports, ecns, .. } = columns;
         packets.iter().take(ahead).for_each(Packet::prefetch);
         let look_ahead = |at: usize| {
             if let Some(packet) = packets.get(at + ahead) {
@@ -469,7 +469,7 @@ impl Sent {
         self,
         packets: &mut [Packet],
         ahead: usize,
-        columns: &mut Columns,
+        columns: &mut TunnelColumns,
         identification: u16,
     ) {
         let count = packets.len();
@@ -497,7 +497,7 @@ impl Sent {
             }
             let packet = &mut packets[at];
             packet.set_tag(0);
-            let fields = Fields { length: lengths[at], sum: sums[at], identification: identifications(at) };
+            let fields = OuterFields { length: lengths[at], sum: sums[at], identification: identifications(at) };
             let frame = packet.bytes_mut();
             if let Some(start) = frame.first_chunk_mut::<N>() {
                 // Nothing in front of the frame has been read.
@@ -523,7 +523,7 @@ impl Sent {
         };
         let length = length.to_be_bytes();
         let identification = if self.clears_df { identification } else { 0 };
-        let fields = Fields { length, sum: self.sum(length, identification, note.ecn), identification };
+        let fields = OuterFields { length, sum: self.sum(length, identification, note.ecn), identification };
         match self.is_v6 {
             true => self.write_short::<true>(packet.bytes_mut(), fields, note),
             false => self.write_short::<false>(packet.bytes_mut(), fields, note),
@@ -541,7 +541,7 @@ impl Sent {
 
     /// Writes the fields of IP that each packet has. Hot.
     #[inline(always)]
-    fn write<const V6: bool>(&self, start: &mut [u8], fields: Fields) {
+    fn write<const V6: bool>(&self, start: &mut [u8], fields: OuterFields) {
         if V6 {
             start[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&fields.length);
         } else {
@@ -552,7 +552,7 @@ impl Sent {
 
     /// Writes the fields that only some sessions have. Hot.
     #[inline(always)]
-    fn write_noted<const V6: bool>(&self, start: &mut [u8], fields: Fields, Note { kind, port, ecn }: Note) {
+    fn write_noted<const V6: bool>(&self, start: &mut [u8], fields: OuterFields, Note { kind, port, ecn }: Note) {
         let (behind, of_length) = if V6 { (HEADERS_V6, 0) } else { (HEADERS_V4, HEADERS_V4 - ETHERNET) };
         if self.udp {
             write(start, behind, port);
@@ -571,7 +571,7 @@ impl Sent {
 
     /// Writes all to a frame that may be shorter than a header can be.
     #[inline(never)]
-    fn write_short<const V6: bool>(&self, frame: &mut [u8], fields: Fields, note: Note) {
+    fn write_short<const V6: bool>(&self, frame: &mut [u8], fields: OuterFields, note: Note) {
         self.template.write(frame);
         self.write::<V6>(frame, fields);
         self.write_noted::<V6>(frame, fields, note);
@@ -615,8 +615,8 @@ impl Expected {
     /// Takes packets out of the tunnel if all have the expected header and are usual in every respect: false if not, and
     /// none has changed. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
     #[inline(always)]
-    pub(super) fn take_out_all(self, packets: &mut [Packet], ahead: usize, columns: &mut Columns) -> bool {
-        let Columns { ends, kinds, .. } = columns;
+    pub(super) fn take_out_all(self, packets: &mut [Packet], ahead: usize, columns: &mut TunnelColumns) -> bool {
+        let TunnelColumns { ends, kinds, .. } = columns;
         let ends = &mut ends[..packets.len()];
         let are_expected = match (matches!(self.addresses, IpPair::V6 { .. }), self.pattern.is_long()) {
             (false, false) => self.find_ends::<false, LONG>(packets, ahead, ends),
