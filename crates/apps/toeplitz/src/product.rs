@@ -30,6 +30,15 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::Windows;
+    use crate::Input;
+
+    /// 16 bytes of an input, from a place on.
+    #[target_feature(enable = "avx2")]
+    fn load(input: &Input, at: usize) -> __m128i {
+        let bytes = &input.bytes[at..at + 16];
+        // SAFETY: these are 16 readable bytes.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    }
 
     /// A window for each half of a register.
     #[target_feature(enable = "avx2")]
@@ -37,31 +46,35 @@ mod x86 {
         _mm_set_epi64x(high.cast_signed(), low.cast_signed())
     }
 
+    /// The sum of the products of two words, each in its half of a register, with their windows.
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    fn products(words: __m128i, windows: __m128i) -> __m128i {
+        _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(words, windows), _mm_clmulepi64_si128::<0x11>(words, windows))
+    }
+
     /// Hot.
     #[target_feature(enable = "avx2,pclmulqdq")]
-    pub(crate) fn hash<'i, const LEN: usize>(
-        windows: &Windows,
-        inputs: impl Iterator<Item = &'i [u8; LEN]>,
-        hashes: &mut [u32],
-    ) {
-        // Two words, the first byte of each to its highest, with zeros above.
-        let order = _mm_setr_epi8(3, 2, 1, 0, -1, -1, -1, -1, 7, 6, 5, 4, -1, -1, -1, -1);
-        let windows = windows.map(|pair| register(pair));
-        for (input, hash) in inputs.zip(&mut *hashes) {
-            let (pairs, last) = input.as_chunks::<8>();
-            let mut sum = _mm_setzero_si128();
-            for (pair, &window) in pairs.iter().zip(&windows) {
-                let words = _mm_shuffle_epi8(_mm_cvtsi64_si128(i64::from_le_bytes(*pair)), order);
-                sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x00>(words, window));
-                sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x11>(words, window));
+    pub(crate) fn hash(windows: &Windows, inputs: &[Input], hashes: &mut [u32]) {
+        // Each takes two words out of four, the first byte of a word to its highest, with zeros above.
+        let first = _mm_setr_epi8(3, 2, 1, 0, -1, -1, -1, -1, 7, 6, 5, 4, -1, -1, -1, -1);
+        let second = _mm_setr_epi8(11, 10, 9, 8, -1, -1, -1, -1, 15, 14, 13, 12, -1, -1, -1, -1);
+        // Only the last word.
+        let last = _mm_setr_epi8(15, 14, 13, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+        let [one, two, three, four, five] = windows.map(|pair| register(pair));
+        for (input, hash) in inputs.iter().zip(hashes) {
+            let start = load(input, 0);
+            let (head, tail) = (_mm_shuffle_epi8(start, first), _mm_shuffle_epi8(start, second));
+            // Of a short input the third word is the last.
+            let mut sum = _mm_xor_si128(products(head, one), _mm_clmulepi64_si128::<0x00>(tail, two));
+            if input.is_long {
+                let middle = load(input, 16);
+                let third = products(_mm_shuffle_epi8(middle, first), three);
+                let fourth = products(_mm_shuffle_epi8(middle, second), four);
+                let fifth = _mm_clmulepi64_si128::<0x00>(_mm_shuffle_epi8(load(input, 20), last), five);
+                let more = _mm_xor_si128(_mm_clmulepi64_si128::<0x11>(tail, two), _mm_xor_si128(third, fourth));
+                sum = _mm_xor_si128(sum, _mm_xor_si128(more, fifth));
             }
-            if let (Some(&last), Some(&window)) = (last.first_chunk(), windows.get(pairs.len())) {
-                let word = _mm_shuffle_epi8(_mm_cvtsi32_si128(i32::from_le_bytes(last)), order);
-                sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x00>(word, window));
-            }
-            *hash = (_mm_cvtsi128_si64(sum).cast_unsigned() >> 31) as u32;
+            *hash = ((_mm_cvtsi128_si64(sum).cast_unsigned() >> 31) as u32).reverse_bits();
         }
-        // In a loop of its own, which is compiled to operations on many hashes.
-        hashes.iter_mut().for_each(|hash| *hash = hash.reverse_bits());
     }
 }

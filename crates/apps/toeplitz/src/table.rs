@@ -1,6 +1,6 @@
 //! The hash by tables, on any processor.
 
-use crate::{MIN_KEY, WORDS};
+use crate::{Input, MIN_KEY, SHORT, WORDS};
 
 /// The bits of an input that are looked up at a time: with eight, the tables would fill the first-level cache.
 const BITS: usize = 4;
@@ -24,14 +24,11 @@ pub(crate) fn tables(key: &[u8; MIN_KEY]) -> Box<Tables> {
 }
 
 /// Hot.
-pub(crate) fn hash<'i, const LEN: usize>(
-    tables: &Tables,
-    inputs: impl Iterator<Item = &'i [u8; LEN]>,
-    hashes: &mut [u32],
-) {
-    for (input, hash) in inputs.zip(hashes) {
+pub(crate) fn hash(tables: &Tables, inputs: &[Input], hashes: &mut [u32]) {
+    for (input, hash) in inputs.iter().zip(hashes) {
         *hash = 0;
-        for (word, places) in input.as_chunks().0.iter().zip(tables) {
+        let bytes = if input.is_long { &input.bytes[..] } else { &input.bytes[..SHORT] };
+        for (word, places) in bytes.as_chunks().0.iter().zip(tables) {
             let word = u32::from_be_bytes(*word);
             for (place, table) in places.iter().enumerate() {
                 *hash ^= table[(word >> (32 - BITS - BITS * place)) as usize % (1 << BITS)];

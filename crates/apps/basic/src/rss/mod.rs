@@ -159,9 +159,6 @@ impl App for Rss {
         let Some(state) = self.state.as_ref().filter(|state| state.transit.is_idle()) else {
             return self.push_in_transit(io);
         };
-        if state.outputs.len() == 1 && self.loads.is_empty() {
-            return io.forward(0, 0);
-        }
         let mut input = io.input(0);
         let packets = input.packets();
         let count = packets.len();

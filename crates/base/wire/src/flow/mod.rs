@@ -7,11 +7,7 @@
 //!
 //! [`Flow::of`] reads the outer headers, [`Flow::of_inner`] those inside tunnels. [`Flow::hash`] is a fast hash;
 //! [`Flow::write`] makes the input of another hash, such as that of receive-side scaling. [`hash`] and [`write()`] do both steps
-//! at once: a flow that is a value of its own goes through memory, which takes longer than the hash.
-//!
-//! Nearly all flows are plain: TCP or UDP directly behind an Ethernet header and an IP header without options. For batches
-//! of packets there are the parts of the short way to them: [`StartWords`] say whether a flow is plain, and [`PlainFlow`]
-//! has what is done with those of one version of IP.
+//! at once, for many packets: a flow that is a value of its own goes through memory, which takes longer than the hash.
 
 mod tunnel;
 pub(crate) mod walk;
@@ -82,13 +78,10 @@ pub enum Flow {
 pub const MAX_BYTES: usize = 36;
 
 /// The frame up to the ports of TCP and UDP in IPv4 without options.
-pub const IPV4_HEAD: usize = ethernet::field::HEADER_LEN + ipv4::field::HEADER_LEN + 4;
+const IPV4_HEAD: usize = ethernet::field::HEADER_LEN + ipv4::field::HEADER_LEN + 4;
 
 /// The frame up to the ports of TCP and UDP in IPv6 without extension headers.
-pub const IPV6_HEAD: usize = ethernet::field::HEADER_LEN + ipv6::field::HEADER_LEN + 4;
-
-/// The number of bytes that [`Flow::write`] writes for IPv4.
-pub const IPV4_INPUT: usize = 12;
+const IPV6_HEAD: usize = ethernet::field::HEADER_LEN + ipv6::field::HEADER_LEN + 4;
 
 /// EtherType, version and header length of an IPv4 packet without options, and the bits that say so.
 const IPV4_START: (u32, u32) = (0x0800_4500, 0xffff_ff00);
@@ -107,62 +100,26 @@ pub(crate) fn at<const N: usize, const LEN: usize>(bytes: &[u8; LEN], at: usize)
     array
 }
 
-/// The words of a frame that say whether its flow is plain: as they are loaded, without a swap of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartWords {
-    /// EtherType, and the first two bytes of an IP header.
-    pub start: u32,
-    /// The fragment's word, time to live and protocol of an IPv4 header; the protocol of an IPv6 header and what follows.
-    pub rest: u32,
-}
-
-impl StartWords {
-    /// Those of a frame. Hot.
-    #[inline(always)]
-    pub fn of<const LEN: usize>(head: &[u8; LEN]) -> StartWords {
-        StartWords { start: u32::from_le_bytes(at(head, 12)), rest: u32::from_le_bytes(at(head, 20)) }
-    }
-
-    /// Whether the flow is that of TCP or UDP directly behind an Ethernet header and an IPv4 header without options. There
-    /// is no branch in it. Hot.
-    #[inline(always)]
-    pub fn are_plain_ipv4(self) -> bool {
-        let is_other = self.start & IPV4_START.1.swap_bytes() ^ IPV4_START.0.swap_bytes()
-            | self.rest & u32::from(FRAGMENT.swap_bytes());
-        (is_other == 0) & has_ports(self.rest >> 24)
-    }
-
-    /// The same for an IPv6 header. The frame may be shorter than [`IPV6_HEAD`]. Hot.
-    #[inline(always)]
-    pub fn are_plain_ipv6(self) -> bool {
-        (self.start & IPV6_START.1.swap_bytes() == IPV6_START.0.swap_bytes()) & has_ports(self.rest & 0xff)
-    }
-}
-
 /// Whether the short way knows the protocol.
 #[inline(always)]
-fn has_ports(protocol: u32) -> bool {
-    (protocol == IpProtocol::TCP.0.into()) | (protocol == IpProtocol::UDP.0.into())
+fn is_plain(protocol: u8) -> bool {
+    protocol == IpProtocol::TCP.0 || protocol == IpProtocol::UDP.0
 }
 
 impl Ipv4Flow {
+    /// The flow of TCP or UDP directly behind an Ethernet header and an IPv4 header without options.
     #[inline(always)]
     fn plain(frame: &[u8]) -> Option<Ipv4Flow> {
-        let head = frame.first_chunk()?;
-        StartWords::of(head).are_plain_ipv4().then(|| Ipv4Flow::of_plain(head))
-    }
-
-    #[inline(always)]
-    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
-        to[..IPV4_INPUT].copy_from_slice(&self.input(directions));
-        IPV4_INPUT
-    }
-}
-
-impl PlainFlow<IPV4_HEAD, IPV4_INPUT> for Ipv4Flow {
-    #[inline(always)]
-    fn of_plain(head: &[u8; IPV4_HEAD]) -> Ipv4Flow {
-        Ipv4Flow { src: at(head, 26), dst: at(head, 30), ports: at(head, 34), protocol: IpProtocol(head[23]) }
+        let head = frame.first_chunk::<IPV4_HEAD>()?;
+        // One load and one test each, without a swap of bytes: the fragment's word, time to live, protocol.
+        let start = u32::from_le_bytes(at(head, 12)) & IPV4_START.1.swap_bytes();
+        let rest = u32::from_le_bytes(at(head, 20));
+        let protocol = (rest >> 24) as u8;
+        let is_other = start ^ IPV4_START.0.swap_bytes() | rest & u32::from(FRAGMENT.swap_bytes());
+        if is_other != 0 || !is_plain(protocol) {
+            return None;
+        }
+        Some(Ipv4Flow { src: at(head, 26), dst: at(head, 30), ports: at(head, 34), protocol: IpProtocol(protocol) })
     }
 
     #[inline(always)]
@@ -174,34 +131,25 @@ impl PlainFlow<IPV4_HEAD, IPV4_INPUT> for Ipv4Flow {
     }
 
     #[inline(always)]
-    fn input(self, directions: Directions) -> [u8; IPV4_INPUT] {
+    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
         let (src, dst, ports) = ordered(self.src, self.dst, self.ports, directions);
-        let mut bytes = [0; IPV4_INPUT];
-        bytes[..4].copy_from_slice(&src);
-        bytes[4..8].copy_from_slice(&dst);
-        bytes[8..].copy_from_slice(&ports);
-        bytes
+        to[..4].copy_from_slice(&src);
+        to[4..8].copy_from_slice(&dst);
+        to[8..12].copy_from_slice(&ports);
+        12
     }
 }
 
 impl Ipv6Flow {
+    /// The flow of TCP or UDP directly behind an Ethernet header and an IPv6 header.
     #[inline(always)]
     fn plain(frame: &[u8]) -> Option<Ipv6Flow> {
-        let head = frame.first_chunk()?;
-        StartWords::of(head).are_plain_ipv6().then(|| Ipv6Flow::of_plain(head))
-    }
-
-    #[inline(always)]
-    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
-        *to = self.input(directions);
-        MAX_BYTES
-    }
-}
-
-impl PlainFlow<IPV6_HEAD, MAX_BYTES> for Ipv6Flow {
-    #[inline(always)]
-    fn of_plain(head: &[u8; IPV6_HEAD]) -> Ipv6Flow {
-        Ipv6Flow { src: at(head, 22), dst: at(head, 38), ports: at(head, 54), protocol: IpProtocol(head[20]) }
+        let head = frame.first_chunk::<IPV6_HEAD>()?;
+        let protocol = head[20];
+        if u32::from_be_bytes(at(head, 12)) & IPV6_START.1 != IPV6_START.0 || !is_plain(protocol) {
+            return None;
+        }
+        Some(Ipv6Flow { src: at(head, 22), dst: at(head, 38), ports: at(head, 54), protocol: IpProtocol(protocol) })
     }
 
     #[inline(always)]
@@ -215,25 +163,13 @@ impl PlainFlow<IPV6_HEAD, MAX_BYTES> for Ipv6Flow {
     }
 
     #[inline(always)]
-    fn input(self, directions: Directions) -> [u8; MAX_BYTES] {
+    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
         let (src, dst, ports) = ordered(self.src, self.dst, self.ports, directions);
-        let mut bytes = [0; MAX_BYTES];
-        bytes[..16].copy_from_slice(&src);
-        bytes[16..32].copy_from_slice(&dst);
-        bytes[32..].copy_from_slice(&ports);
-        bytes
+        to[..16].copy_from_slice(&src);
+        to[16..32].copy_from_slice(&dst);
+        to[32..].copy_from_slice(&ports);
+        36
     }
-}
-
-/// Flows of one version of IP that can be plain: `HEAD` bytes of a frame say all about one, and the last `INPUT` of these are
-/// its [bytes](Flow::write), if each direction has a hash of its own.
-pub trait PlainFlow<const HEAD: usize, const INPUT: usize> {
-    /// The flow of a frame whose [`StartWords`] say that it is plain.
-    fn of_plain(head: &[u8; HEAD]) -> Self;
-    /// See [`Flow::hash`].
-    fn hash(self, directions: Directions) -> u32;
-    /// The bytes of [`Flow::write`].
-    fn input(self, directions: Directions) -> [u8; INPUT];
 }
 
 impl EthernetFlow {
