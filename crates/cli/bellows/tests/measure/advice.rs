@@ -119,7 +119,7 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
     let _alone = alone();
     let sandbox = released();
     // For longer than other programs take the processor away, and so many that they leave the caches in any build.
-    let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms"]);
+    let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=20ms"]);
     let costs = find(&sandbox, "share");
     let share = of(&costs, "share").unwrap();
     assert!(share["saved"].as_f64().unwrap() > 0.08 && share["p"].as_f64().unwrap() < 1e-4, "{share:#}");
@@ -133,7 +133,7 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
 fn no_app_is_accused_if_all_look_ahead() {
     let _alone = alone();
     let sandbox = Sandbox::new();
-    let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms", "--set", "apps.share.prefetch="]);
+    let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=20ms", "--set", "apps.share.prefetch="]);
     find_none(&sandbox, "share");
 }
 
