@@ -20,9 +20,9 @@ pub enum Level {
 
 /// A loop that [`Simd::run`] compiles for each instruction set. (A closure would not be inlined there.)
 ///
-/// The same may happen to a closure in it that `for_each`, `fold` or `array::from_fn` call: the compiler leaves it a function
-/// for any processor, and the loop takes half as long again. So write `for` loops where it matters, and look for such
-/// functions in the built program: `nm -C target/release/bellows | grep from_fn`.
+/// The same may happen to a closure in it that `for_each`, `fold` or `array::from_fn` call: the compiler may leave it a
+/// function for any processor, which costs a call for each element or block. So write `for` loops where it matters, and look
+/// for such functions in the built program: `nm -C target/release/bellows | grep from_fn`.
 pub trait Loop {
     /// What it returns.
     type Result;

@@ -20,25 +20,11 @@ impl<P: Protocol> Tunnel<P> {
         let packets = input.packets_mut();
         let numbers = next_vectors.nexts(packets.len());
         let ahead = io.prefetch();
-        let are_usual = match by_header.are_plain() {
-            true => Simd::chosen().run(TakeOut::<true> {
-                sessions,
-                index: by_header,
-                outputs,
-                packets,
-                ahead,
-                numbers,
-                columns,
-            }),
-            false => Simd::chosen().run(TakeOut::<false> {
-                sessions,
-                index: by_header,
-                outputs,
-                packets,
-                ahead,
-                numbers,
-                columns,
-            }),
+        let are_plain = by_header.are_plain();
+        let take_out_all = TakeOut { sessions, index: by_header, outputs, packets, ahead, numbers, columns };
+        let are_usual = match are_plain {
+            true => Simd::chosen().run(TakeOutOf::<true>(take_out_all)),
+            false => Simd::chosen().run(TakeOutOf::<false>(take_out_all)),
         };
         if are_usual {
             // All are of the only session.
@@ -78,9 +64,8 @@ impl<P: Protocol> Tunnel<P> {
     }
 }
 
-/// Takes usual packets out, and numbers them by the outputs of their sessions, which may all be plain. The result says
-/// whether all are usual and of the only session; then they have no numbers.
-struct TakeOut<'a, const ARE_PLAIN: bool> {
+/// Takes usual packets out, and numbers them by the outputs of their sessions.
+struct TakeOut<'a> {
     sessions: &'a [Session],
     index: &'a Index,
     outputs: &'a [u16],
@@ -90,21 +75,26 @@ struct TakeOut<'a, const ARE_PLAIN: bool> {
     columns: &'a mut TunnelColumns,
 }
 
-impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {
+/// The same for sessions that may all be plain. The result says whether all packets are usual and of the only session; then
+/// they have no numbers.
+struct TakeOutOf<'a, const ARE_PLAIN: bool>(TakeOut<'a>);
+
+impl<const ARE_PLAIN: bool> Loop for TakeOutOf<'_, ARE_PLAIN> {
     type Result = bool;
 
     #[inline(always)]
     fn run(self) -> bool {
-        let (sessions, outputs, index) = (self.sessions, self.outputs, self.index);
+        let TakeOutOf(all) = self;
+        let (sessions, outputs, index) = (all.sessions, all.outputs, all.index);
         // What is known of one session is not looked for in every packet.
         if let ([session], [output]) = (sessions, outputs) {
             let expected = session.expected;
-            if *output != UNUSUAL && expected.take_out_all(self.packets, self.ahead, self.columns) {
+            if *output != UNUSUAL && expected.take_out_all(all.packets, all.ahead, all.columns) {
                 return true;
             }
-            self.each(|_| Some((&expected, *output)));
+            all.each::<ARE_PLAIN>(|_| Some((&expected, *output)));
         } else {
-            self.each(|frame| {
+            all.each::<ARE_PLAIN>(|frame| {
                 let place = index.guess(frame);
                 Some((&sessions.get(place)?.expected, *outputs.get(place)?))
             });
@@ -113,10 +103,10 @@ impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {
     }
 }
 
-impl<const ARE_PLAIN: bool> TakeOut<'_, ARE_PLAIN> {
+impl TakeOut<'_> {
     /// Takes packets out one by one: `find` says what the header of one must be to be usual, and where it goes.
     #[inline(always)]
-    fn each<'e>(self, find: impl Fn(&[u8]) -> Option<(&'e Expected, u16)>) {
+    fn each<'e, const ARE_PLAIN: bool>(self, find: impl Fn(&[u8]) -> Option<(&'e Expected, u16)>) {
         let TakeOut { packets, ahead, numbers, .. } = self;
         packets.iter().take(ahead).for_each(Packet::prefetch);
         for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
