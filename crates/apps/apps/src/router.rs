@@ -84,6 +84,8 @@ struct Forwarding<'a> {
     worker: Option<&'a str>,
     /// Whether several apps send to inputs of the router's own apps, which joins collect.
     has_joins: bool,
+    /// Whether the loader leaves the stages apart.
+    separate_stages: bool,
 }
 
 impl Forwarding<'_> {
@@ -96,6 +98,9 @@ impl Forwarding<'_> {
         let part = parts.app::<A>(self.name(part), config);
         if let Some(worker) = self.worker {
             part.on_worker(worker);
+        }
+        if self.separate_stages {
+            part.apart();
         }
     }
 
@@ -246,9 +251,9 @@ struct Checks {
 }
 
 impl Checks {
-    /// Whether usual packets pass all stages in one loop: nothing is between them.
+    /// Whether usual packets pass all stages in one loop: nothing is between them that the loop does not do.
     fn are_fused(&self) -> bool {
-        !(self.reverse_path || self.access_in || self.access_out || self.separate_stages)
+        !(self.access_in || self.access_out || self.separate_stages)
     }
 
     fn of(config: &vrf::Config) -> Checks {
@@ -394,14 +399,20 @@ impl Compound for Router {
         add_family::<Ip4Local, Ip4IcmpError>(parts, "ip4");
         add_family::<Ip6Local, Ip6IcmpError>(parts, "ip6");
         let has_joins = !workers.is_empty() || checks.are_fused();
-        let own = Forwarding { worker: None, has_joins };
+        let separate_stages = checks.separate_stages;
+        let own = Forwarding { worker: None, has_joins, separate_stages };
         let before_lookup = own.add(parts, &checks, &ports, !host.is_empty());
         parts.link(format!("ip4-options.output -> {before_lookup}.options"));
         if has_joins {
             add_joins(parts);
         }
         for worker in &workers {
-            Forwarding { worker: Some(worker), has_joins }.add(parts, &checks, &ports, !host.is_empty());
+            Forwarding { worker: Some(worker), has_joins, separate_stages }.add(
+                parts,
+                &checks,
+                &ports,
+                !host.is_empty(),
+            );
         }
         for ip in ["ip4", "ip6"] {
             let before_local = add_services(parts, ip, &services);

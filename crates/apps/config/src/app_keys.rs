@@ -1,6 +1,6 @@
 //! The keys that every app's table may have.
 
-use bellows_engine::AppSpec;
+use bellows_engine::{AppSpec, MAIN};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -22,11 +22,26 @@ pub(crate) struct Common {
     /// of different workers pass packets from one thread to the other; apps do not notice.
     #[schemars(length(min = 1))]
     pub(crate) worker: Option<String>,
+
+    /// Whether the app may be one of those whose work an app in front of them does in one loop for usual packets, as
+    /// `ip4-forward` does that of `ip4-input`, `ip4-lookup` and `ip4-rewrite`. The loader adds it where the others are
+    /// linked one behind the other. By default it may.
+    pub(crate) fuse: Option<bool>,
 }
 
 impl Common {
     /// The names of the keys.
-    pub(crate) const KEYS: &'static [&'static str] = &["prefetch", "worker"];
+    pub(crate) const KEYS: &'static [&'static str] = &["prefetch", "worker", "fuse"];
+
+    /// The prefetch distance, if one is set.
+    pub(crate) fn prefetch(&self) -> Option<u8> {
+        self.prefetch
+    }
+
+    /// The worker.
+    pub(crate) fn worker(&self) -> &str {
+        self.worker.as_deref().unwrap_or(MAIN)
+    }
 
     /// The app with these keys applied.
     pub(crate) fn applied_to(self, app: AppSpec) -> AppSpec {

@@ -208,6 +208,12 @@ impl NewPart {
         self
     }
 
+    /// Has the loader leave the part apart from those behind it: no app in front of them does their work.
+    pub fn apart(&mut self) -> &mut NewPart {
+        self.common.insert("fuse".to_owned(), json!(false));
+        self
+    }
+
     /// Sets the part's prefetch distance, in packets.
     pub fn prefetching(&mut self, packets: u8) -> &mut NewPart {
         self.common.insert("prefetch".to_owned(), json!(packets));

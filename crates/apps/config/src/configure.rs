@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use crate::bench::{BenchFiles, BenchSetup};
+use crate::fusion::Fusion;
 use crate::objects::{Change, Objects};
 use crate::output::OutputSchema;
 use crate::path_bases::{Bases, base_of};
@@ -45,6 +46,9 @@ pub trait Configure: App {
     /// The schema of the app's status ([`App::status`]), which describes it in the reference of all JSON. An app of your
     /// own may have a status without one.
     const STATUS: Option<OutputSchema> = None;
+
+    /// The apps whose work it does in one loop, if the loader is to put it in front of them.
+    const FUSION: Option<Fusion> = None;
 
     /// The keys of its table. A reload compares the serialized form to find out whether the app changed.
     type Config: DeserializeOwned + Serialize + JsonSchema;

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use crate::bench::{BenchFiles, BenchSetup};
 use crate::configure::{Configure, Context, SettingError, SharedObject, Succession, SystemAccess};
+use crate::fusion::Fusion;
 use crate::manual::{self, AppManual};
 use crate::objects::{Change, Living, Made, ObjectSource};
 use crate::output::OutputSchema;
@@ -48,6 +49,7 @@ pub struct Entry {
     is_interface: bool,
     system: SystemAccess,
     status: Option<OutputSchema>,
+    fusion: Option<Fusion>,
     bench: fn(&BenchFiles) -> BenchSetup,
 }
 
@@ -96,6 +98,7 @@ impl Entry {
             is_interface: A::INTERFACE,
             system: A::SYSTEM,
             status: A::STATUS,
+            fusion: A::FUSION,
             bench: A::bench,
         }
     }
@@ -118,6 +121,11 @@ impl Entry {
     /// What the app uses of the system's network.
     pub fn system(&self) -> SystemAccess {
         self.system
+    }
+
+    /// The apps whose work it does in one loop.
+    pub fn fusion(&self) -> Option<Fusion> {
+        self.fusion
     }
 
     /// The schema of the app's status, if it is described.

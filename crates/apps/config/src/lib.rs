@@ -28,6 +28,7 @@
 //! | `load` | creates the apps and checks the links |
 //! | `text_file` | text files, plain or compressed with gzip |
 //! | `texts` | the texts of all files of a network, kept to read it again as it was |
+//! | `fusion` | what the loader has to know of an app that does the work of several others |
 //! | `text_span` | where in a written string a part of its text is |
 //! | `assignment` | writes workers of apps into network files |
 //!
@@ -45,6 +46,7 @@ mod diagnostics;
 mod engine;
 mod entry;
 mod file_schema;
+mod fusion;
 mod load;
 mod manual;
 mod manual_report;
@@ -73,6 +75,7 @@ pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succes
 pub use diagnostics::{DiagnosticEntry, Diagnostics, Position, Severity};
 pub use engine::EngineConfig;
 pub use entry::{Entry, ObjectEntry};
+pub use fusion::Fusion;
 pub use load::{Loaded, load, load_chain, load_str};
 pub use manual::{EngineManual, engine_manual};
 pub use manual_report::{

@@ -147,7 +147,7 @@ fn the_engine_has_a_manual_in_the_same_format() {
     // Common keys are described here, and not in the apps' manuals.
     let common = engine_manual().json()["common_keys"].clone();
     let keys: Vec<&str> = common.as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap()).collect();
-    assert_eq!(keys, ["prefetch", "worker"]);
+    assert_eq!(keys, ["prefetch", "worker", "fuse"]);
     let worker = engine_manual().json()["worker_keys"].clone();
     assert_eq!(worker.as_array().unwrap().iter().map(|key| &key["name"]).collect::<Vec<_>>(), ["cpu", "numa"]);
     assert!(text.contains("\nKEYS of every [workers.NAME]\n  cpu   integer 0 to 4,095"), "{text}");

@@ -1,6 +1,5 @@
-//! The check of sources of both families: `ip4-reverse-path` and `ip6-reverse-path`.
+//! The check of sources of both families: `ip4-reverse-path` and `ip6-reverse-path`. `Forward` has the same check in its loop.
 
-use std::marker::PhantomData;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use bellows_config::{BenchFiles, BenchSetup, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_fib::NO_ROUTE;
 use bellows_packet::{CAPACITY, Packet};
+use bellows_shared::Breath;
 use bellows_vrf::adjacency::special;
 use bellows_vrf::{Tag, Vrf};
 use schemars::JsonSchema;
@@ -79,12 +79,8 @@ impl Sources for V6 {
 /// Checks sources.
 pub struct ReversePathCheck<F: Sources> {
     domain: Arc<RoutingDomain>,
-    /// How strictly, by the numbers of interfaces.
-    modes: Vec<ReversePath>,
     next_vectors: NextVectors,
-    sources: Vec<F::Address>,
-    adjacencies: Vec<u32>,
-    family: PhantomData<F>,
+    checker: SourceChecker<F>,
 }
 
 /// Checks the sources of IPv4 packets.
@@ -120,32 +116,77 @@ impl<F: Sources> ReversePathCheck<F> {
     /// Checks the packets of an input. Hot.
     #[inline]
     fn check(&mut self, io: &Io<Self>, index: usize) {
-        let ReversePathCheck { domain, modes, next_vectors, sources, adjacencies, .. } = self;
+        let ReversePathCheck { domain, next_vectors, checker } = self;
         let input = io.input(index);
         if input.is_empty() {
             return;
         }
         let packets = input.packets();
-        let count = packets.len();
-        let (sources, adjacencies) = (&mut sources[..count], &mut adjacencies[..count]);
-        read::<F>(packets, io.prefetch(), sources);
-        let vrf = domain.tables();
-        F::look_up(vrf, io, sources, adjacencies);
-        let mode = |packet: &Packet| modes.get(usize::from(Tag(packet.tag()).interface())).copied().unwrap_or_default();
-        for ((packet, &next), number) in packets.iter().zip(&*adjacencies).zip(next_vectors.nexts(count)) {
-            let passes = match mode(packet) {
-                ReversePath::Off => true,
-                ReversePath::Loose => is_route(next),
-                ReversePath::Strict => leads_through(vrf, io, next, Tag(packet.tag()).interface()),
-            };
-            *number = if passes { USUAL } else { UNUSUAL };
-        }
+        let numbers = next_vectors.nexts(packets.len());
+        checker.check(domain.tables(), io, packets, io.prefetch(), |place, passes| {
+            numbers[place] = if passes { USUAL } else { UNUSUAL };
+        });
         next_vectors.send_all(io, index, input, |packet| match F::Headers::of(packet.bytes()) {
             None => Next::Drop(Self::TOO_SHORT),
             Some(headers) if F::is_exempt(headers) => Next::To(USUAL.into()),
-            Some(_) if mode(packet) == ReversePath::Strict => Next::Drop(Self::STRICT),
+            Some(_) if checker.mode(packet) == ReversePath::Strict => Next::Drop(Self::STRICT),
             Some(_) => Next::Drop(Self::LOOSE),
         });
+    }
+}
+
+/// What the sources of a vector are checked with.
+pub(crate) struct SourceChecker<F: Sources> {
+    /// How strictly, by the numbers of interfaces.
+    modes: Vec<ReversePath>,
+    sources: Vec<F::Address>,
+    adjacencies: Vec<u32>,
+}
+
+impl<F: Sources> SourceChecker<F> {
+    /// For the interfaces of a routing domain.
+    pub(crate) fn new(domain: &RoutingDomain) -> SourceChecker<F> {
+        let interfaces = domain.tables().interfaces().len() as u16;
+        let mode = |number: u16| domain.policies().of(number).map(|policy| policy.reverse_path).unwrap_or_default();
+        SourceChecker {
+            modes: (0..=interfaces).map(mode).collect(),
+            sources: vec![F::Address::default(); CAPACITY],
+            adjacencies: vec![0; CAPACITY],
+        }
+    }
+
+    /// Whether any interface asks for a check.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.modes.iter().any(|mode| *mode != ReversePath::Off)
+    }
+
+    /// How strictly the source of a packet is checked.
+    #[inline(always)]
+    fn mode(&self, packet: &Packet) -> ReversePath {
+        self.modes.get(usize::from(Tag(packet.tag()).interface())).copied().unwrap_or_default()
+    }
+
+    /// Tells of each packet of a vector, by its place, whether its source passes. Those that need no route do not. Hot.
+    #[inline]
+    pub(crate) fn check(
+        &mut self,
+        vrf: &Vrf,
+        breath: &impl Breath,
+        packets: &[Packet],
+        ahead: usize,
+        mut passes: impl FnMut(usize, bool),
+    ) {
+        let count = packets.len();
+        read::<F>(packets, ahead, &mut self.sources[..count]);
+        F::look_up(vrf, breath, &self.sources[..count], &mut self.adjacencies[..count]);
+        for (place, (packet, &next)) in packets.iter().zip(&self.adjacencies).enumerate() {
+            let is_passed = match self.mode(packet) {
+                ReversePath::Off => true,
+                ReversePath::Loose => is_route(next),
+                ReversePath::Strict => leads_through(vrf, breath, next, Tag(packet.tag()).interface()),
+            };
+            passes(place, is_passed);
+        }
     }
 }
 
@@ -169,24 +210,15 @@ fn is_route(next: u32) -> bool {
 
 /// Whether a look-up has found a way through an interface. Hot.
 #[inline(always)]
-fn leads_through<A: App>(vrf: &Vrf, io: &Io<A>, next: u32, interface: u16) -> bool {
+fn leads_through(vrf: &Vrf, breath: &impl Breath, next: u32, interface: u16) -> bool {
     is_route(next)
-        && (vrf.adjacencies().state(next).interface() == interface || vrf.is_group_through(io, next, interface))
+        && (vrf.adjacencies().state(next).interface() == interface || vrf.is_group_through(breath, next, interface))
 }
 
 impl<F: Sources> ReversePathCheck<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> ReversePathCheck<F> {
-        let interfaces = domain.tables().interfaces().len() as u16;
-        let mode = |number: u16| domain.policies().of(number).map(|policy| policy.reverse_path).unwrap_or_default();
-        ReversePathCheck {
-            modes: (0..=interfaces).map(mode).collect(),
-            domain,
-            next_vectors: NextVectors::new(),
-            sources: vec![F::Address::default(); CAPACITY],
-            adjacencies: vec![0; CAPACITY],
-            family: PhantomData,
-        }
+        ReversePathCheck { checker: SourceChecker::new(&domain), domain, next_vectors: NextVectors::new() }
     }
 }
 

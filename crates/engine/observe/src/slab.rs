@@ -162,6 +162,10 @@ pub struct AppDescription<'a> {
     pub brings_in: bool,
     /// The position of its worker.
     pub worker: usize,
+    /// The app with which it moves to another worker.
+    pub moves_with: Option<&'a str>,
+    /// Whether no file names it, because the loader has added it.
+    pub is_made: bool,
 }
 
 /// A link in a directory.
@@ -232,6 +236,12 @@ pub struct AppEntry {
     pub counters: Vec<String>,
     /// The position of its worker.
     pub worker: usize,
+    /// The app with which it moves to another worker.
+    #[serde(default)]
+    pub moves_with: Option<String>,
+    /// Whether no file names it, because the loader has added it.
+    #[serde(default)]
+    pub is_made: bool,
 }
 
 /// A declared counter of a type of apps.
@@ -530,6 +540,8 @@ impl AppEntry {
             brings_in: app.brings_in,
             counters: names(app.counters),
             worker: app.worker,
+            moves_with: app.moves_with.map(str::to_owned),
+            is_made: app.is_made,
         }
     }
 }
@@ -560,6 +572,8 @@ fn crossings(links: &[LinkDescription]) -> Vec<CrossingEntry> {
             ends: false,
             brings_in: false,
             worker,
+            moves_with: None,
+            is_made: false,
         })
     };
     let crossing = links.iter().enumerate().filter(|(_, link)| link.workers[0] != link.workers[1]);
@@ -799,6 +813,8 @@ mod tests {
             ends: false,
             brings_in: false,
             worker: usize::from(name == "b"),
+            moves_with: None,
+            is_made: false,
         };
         Directory::lay_out(
             &["main".to_owned(), "other".to_owned()],
@@ -926,6 +942,8 @@ mod tests {
             ends: false,
             brings_in: false,
             worker: 0,
+            moves_with: None,
+            is_made: false,
         };
         let apps = [app("a", "one"), app("b", "one"), app("c", "another")];
         let directory = Directory::lay_out(&["main".to_owned()], &apps, &[], &Removed::default(), Vec::new());

@@ -107,6 +107,8 @@ struct Measured {
     /// The position of its worker.
     worker: usize,
     clocks: u64,
+    /// The position of the app with which it moves to another worker: its own, if it moves alone.
+    leader: usize,
 }
 
 /// The measured costs of a network.
@@ -157,9 +159,10 @@ impl Costs {
         let app = |name: &String, worker: &str| {
             let rows: Vec<&CostRow> = rows_of(name);
             let clocks = rows.iter().map(|row| row.clocks()).sum::<f64>() as u64;
-            Measured { name: name.clone(), worker: worker_of(worker), clocks }
+            Measured { name: name.clone(), worker: worker_of(worker), clocks, leader: 0 }
         };
-        let apps: Vec<Measured> = counters.apps.iter().map(|counts| app(&counts.name, &counts.worker)).collect();
+        let mut apps: Vec<Measured> = counters.apps.iter().map(|counts| app(&counts.name, &counts.worker)).collect();
+        apps.iter_mut().enumerate().for_each(|(at, app)| app.leader = at);
         let flows = flows(change, &apps);
         let packets = flows.iter().map(|flow| flow.packets).max().unwrap_or(0);
         if packets == 0 {
@@ -175,6 +178,20 @@ impl Costs {
         let ticks_per_second = counters.ticks_per_second;
         let idle_breaths = change.idle_breaths();
         Ok(Costs { apps, flows, workers, loads, packets, ticks_per_second, crossing, idle_breaths })
+    }
+
+    /// Has apps move to another worker with others: pairs of an app and the one that it follows.
+    pub fn tie<'a>(&mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let position = |apps: &[Measured], name: &str| apps.iter().position(|app| app.name == name);
+        for (follower, leader) in pairs {
+            let positions = position(&self.apps, follower).zip(position(&self.apps, leader));
+            let Some((follower, leader)) =
+                positions.map(|(one, other)| (self.apps[one].leader, self.apps[other].leader))
+            else {
+                continue;
+            };
+            self.apps.iter_mut().filter(|app| app.leader == follower).for_each(|app| app.leader = leader);
+        }
     }
 
     fn per_packet(&self, clocks: f64) -> f64 {
@@ -262,22 +279,34 @@ impl Costs {
         let clocks = |flow: &LinkFlow, each: f64| (flow.packets as f64 * each) as u64;
         let position = |app: &Measured| names.iter().position(|name| *name == self.workers[app.worker]);
         let fixed = |app: &Measured| position(app).filter(|_| kept.contains(&app.name));
-        let apps = self.apps.iter().map(|app| App { clocks: app.clocks, fixed: fixed(app) }).collect();
+        // Apps that move together are one to the search.
+        let leaders: Vec<usize> = (0..self.apps.len()).filter(|&at| self.apps[at].leader == at).collect();
+        let group = |app: usize| leaders.iter().position(|&leader| leader == self.apps[app].leader).unwrap_or(0);
+        let groups: Vec<usize> = (0..self.apps.len()).map(group).collect();
+        let members =
+            |group: usize| self.apps.iter().zip(&groups).filter(move |(_, of)| **of == group).map(|(app, _)| app);
+        let whole = |group: usize| App {
+            clocks: members(group).map(|app| app.clocks).sum(),
+            fixed: members(group).find_map(fixed),
+        };
+        let apps = (0..leaders.len()).map(whole).collect();
         let link = |flow: &LinkFlow| Link {
-            from: flow.ends[0],
-            to: flow.ends[1],
+            from: groups[flow.ends[0]],
+            to: groups[flow.ends[1]],
             packets: flow.packets,
             send_clocks: clocks(flow, self.crossing.send),
             receive_clocks: clocks(flow, self.crossing.receive),
         };
-        let problem = Problem { apps, links: self.flows.iter().map(link).collect(), workers };
-        let today: Option<Vec<usize>> = self.apps.iter().map(position).collect();
+        let between = self.flows.iter().filter(|flow| groups[flow.ends[0]] != groups[flow.ends[1]]);
+        let problem = Problem { apps, links: between.map(link).collect(), workers };
+        let today: Option<Vec<usize>> = leaders.iter().map(|&leader| position(&self.apps[leader])).collect();
         let found = place(&problem, today.as_deref());
         let found = match today {
             Some(today) if is_as_good(&problem, &today, &found) => Placement { workers: today, ..found },
             _ => found,
         };
-        let labels = self.labels(&problem, &found.workers, &names);
+        let of_app: Vec<usize> = groups.iter().map(|&group| found.workers[group]).collect();
+        let labels = self.labels(&problem, &of_app, &names);
         let loads = problem.loads(&found.workers);
         let load = |part: usize| Load {
             name: names[labels[part]].clone(),
@@ -285,7 +314,7 @@ impl Costs {
             apps: self
                 .apps
                 .iter()
-                .zip(&found.workers)
+                .zip(&of_app)
                 .filter(|(_, at)| **at == part)
                 .map(|(app, _)| app.name.clone())
                 .collect(),
@@ -294,7 +323,7 @@ impl Costs {
         let mut parts: Vec<usize> = (0..workers).collect();
         parts.sort_by_key(|&part| labels[part]);
         let loads = parts.into_iter().map(load).filter(|load| !load.apps.is_empty()).collect();
-        Proposal { plan: self.plan(loads, |app| found.workers[app]), is_exact: found.is_exact }
+        Proposal { plan: self.plan(loads, |app| of_app[app]), is_exact: found.is_exact }
     }
 
     /// As [`propose`](Costs::propose). Unless the network has crossings of its own, the cost of a crossing is measured:
@@ -482,6 +511,20 @@ mod tests {
         assert_eq!((plan.bottleneck(), plan.crossings_per_packet, is_exact), (400.0, 0.0, true));
         assert_eq!(costs.crossings(&plan), [vec![], vec![]]);
         assert_eq!(plan.apps()["a2"], "worker-1");
+    }
+
+    #[test]
+    fn apps_that_are_tied_move_together() {
+        let mut costs = Costs::of(&chains()).unwrap();
+        let names: Vec<String> = costs.apps().map(str::to_owned).collect();
+        let worker_of = |proposal: &Proposal, app: usize| proposal.plan.apps()[&names[app]].clone();
+        let apart = costs.propose(2, &[]);
+        // The first app and one that goes elsewhere by itself.
+        let other = (1..names.len()).find(|&app| worker_of(&apart, app) != worker_of(&apart, 0)).unwrap();
+        costs.tie([(&*names[other], &*names[0])]);
+        let tied = costs.propose(2, &[]);
+        assert_eq!(worker_of(&tied, other), worker_of(&tied, 0));
+        assert_eq!(tied.plan.apps().len(), names.len());
     }
 
     #[test]

@@ -453,6 +453,8 @@ mod tests {
             brings_in: false,
             counters: names(counters),
             worker: 0,
+            moves_with: None,
+            is_made: false,
         }
     }
 

@@ -4,6 +4,7 @@
 mod checks;
 mod expand;
 mod expand_type;
+mod fuse;
 mod links;
 mod part_file;
 mod ports;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bellows_engine::{AppInfo, AppSpec, MAIN, Network, ObjectSpec, Side, WiredApp, WorkerSpec};
+use bellows_engine::{AppInfo, AppSpec, LinkSpec, MAIN, Network, ObjectSpec, Side, WiredApp, WorkerSpec};
 use bellows_observe::RuntimeDir;
 use bellows_sys::capability::Set;
 use serde::Deserialize;
@@ -198,12 +199,15 @@ fn finish(
     let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
     let changed_folders = builder.used.iter().filter_map(|used| used.resource.changed_folder());
     let changed_folders = changed_folders.collect::<BTreeSet<_>>().into_iter().collect();
+    let mut links: Vec<LinkSpec> = links.into_iter().map(|link| link.spec).collect();
+    if builder.diagnostics.errors() == 0 {
+        builder.fuse(&mut links);
+    }
     let Builder { mut diagnostics, made, app_capabilities, system, objects, .. } = builder;
     let capabilities = app_capabilities.iter().fold(Set::EMPTY, |all, (_, set)| all | *set);
     diagnostics.sort();
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
-            let links = links.into_iter().map(|link| link.spec).collect();
             let main = WorkerSpec { name: MAIN.to_owned(), cpu: engine.cpu, numa: engine.numa };
             let main = (main.cpu.is_some() || main.numa.is_some()).then_some(main);
             let workers = main.into_iter().chain(workers.into_iter().filter_map(|(_, worker)| worker)).collect();
@@ -299,8 +303,8 @@ struct Builder<'r> {
     /// The workers that apps name, and where.
     named_workers: BTreeSet<(String, Place)>,
     by_name: HashMap<String, usize>,
-    /// The apps that were created, by their positions among the known ones, with their tables.
-    tables: Vec<(usize, &'r Entry, Table)>,
+    /// The apps that were created.
+    created: Vec<CreatedApp<'r>>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
     unreported: HashSet<(Side, usize)>,
     /// Apps and sides of which an open port has been reported.
@@ -309,6 +313,15 @@ struct Builder<'r> {
     unlinked: HashSet<usize>,
     /// Whether a part could not be read, so that missing items are not reported.
     is_partial: bool,
+}
+
+/// An app that was created.
+struct CreatedApp<'r> {
+    /// Its position among the known ones.
+    known: usize,
+    entry: &'r Entry,
+    table: Table,
+    common: Common,
 }
 
 /// An app whose type is known.
@@ -353,7 +366,7 @@ impl<'r> Builder<'r> {
             object_keys: Vec::new(),
             named_workers: BTreeSet::new(),
             by_name: HashMap::new(),
-            tables: Vec::new(),
+            created: Vec::new(),
             unreported: HashSet::new(),
             open: HashSet::new(),
             unlinked: HashSet::new(),
@@ -522,8 +535,8 @@ impl<'r> Builder<'r> {
             self.warnings(&context, &key, &table);
         }
         if let (true, Some(spec), Some(common)) = (is_known, made, common) {
-            self.made.push(common.applied_to(spec));
-            self.tables.push((known, entry, table));
+            self.made.push(common.clone().applied_to(spec));
+            self.created.push(CreatedApp { known, entry, table, common });
         }
     }
 

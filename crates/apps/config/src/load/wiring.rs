@@ -7,7 +7,7 @@ use bellows_engine::{LinkEnd, LinkSpec, Ports, Side, WiredApp, WiringError, wiri
 
 use super::expand::CompoundPort;
 use super::links::{LocatedLink, SIDES, SidePorts, UNWRITTEN, index, other};
-use super::{Builder, KnownApp, KnownKind};
+use super::{Builder, CreatedApp, KnownApp, KnownKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::spanned::Place;
 use crate::suggest::nearest;
@@ -79,18 +79,21 @@ impl Builder<'_> {
         for link in links {
             outputs.entry(&link.spec.from.app).or_default().push(&link.spec.from.port);
         }
-        for (app, entry, table) in mem::take(&mut self.tables) {
+        let created = mem::take(&mut self.created);
+        for CreatedApp { known: app, entry, table, .. } in &created {
+            let app = *app;
             if self.unlinked.contains(&app) {
                 continue;
             }
             let (name, place) = (self.known[app].name.clone(), self.known[app].place);
             let outputs = outputs.get(&*name).map_or(&[][..], Vec::as_slice);
-            if let Err(mistake) = entry.check_outputs(&table, outputs) {
+            if let Err(mistake) = entry.check_outputs(table, outputs) {
                 let (mark, scope) = (self.diagnostics.kept(), self.known[app].scope);
-                self.refused(mistake, &name, &table, place);
+                self.refused(mistake, &name, table, place);
                 self.locate(mark, scope);
             }
         }
+        self.created = created;
     }
 
     fn unknown_app(&mut self, link: &LocatedLink, side: Side, name: &str) {

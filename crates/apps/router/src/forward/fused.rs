@@ -8,6 +8,7 @@
 
 use std::marker::PhantomData;
 
+use bellows_config::Fusion;
 use bellows_fib::NO_ROUTE;
 use bellows_packet::{CAPACITY, Contents, Frames, FramesMut, Packet};
 use bellows_shared::{Breath, SeqSnapshot};
@@ -18,13 +19,17 @@ use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
 
 use crate::forwarding::{BATCH, Columns, ETHERNET, Family, Headers, LookAhead, UNUSUAL, USUAL, V4, V6, usual_if};
 use crate::lookup::{Repeated, flow_hash, has_groups};
+use crate::reverse_path::{SourceChecker, Sources};
 use crate::rewrite::{Places, RewriteTargets, diverted, number_by_interface};
 use crate::{ip4_input, ip6_input};
 
 /// A family whose packets are forwarded in one loop.
-pub trait Forwarded: Family<TtlWords = u32> {
+pub trait Forwarded: Sources<TtlWords = u32> {
     /// The name of the family's app.
     const FORWARD: &'static str;
+
+    /// The apps whose work it does.
+    const FUSION: Fusion;
 
     /// Reads headers into columns, and destinations if these are not in them. Hot.
     fn read(
@@ -45,8 +50,24 @@ pub trait Forwarded: Family<TtlWords = u32> {
     fn words_of(row: [u32; 4]) -> u32;
 }
 
+/// What the fusions of both families have in common.
+const FUSION: Fusion =
+    Fusion { stages: &[], shared: "vrf", rest: "unusual", outputs: &[], lacks: &["fragment", "resolve6"] };
+
 impl Forwarded for V4 {
     const FORWARD: &'static str = "ip4-forward";
+    const FUSION: Fusion = Fusion {
+        stages: &[
+            &["ip4-input", "ip4-lookup", "ip4-rewrite"],
+            &["ip4-input", "ip4-reverse-path", "ip4-lookup", "ip4-rewrite"],
+        ],
+        outputs: &[
+            ("error", &[("ip4-input", "error"), ("ip4-lookup", "error"), ("ip4-rewrite", "error")]),
+            ("to-router", &[("ip4-lookup", "local")]),
+            ("resolve", &[("ip4-rewrite", "resolve")]),
+        ],
+        ..FUSION
+    };
 
     #[inline(always)]
     fn read(frames: &Frames<'_, Self::Headers>, look_ahead: &mut LookAhead<'_>, columns: &mut Columns, _: &mut [u32]) {
@@ -75,6 +96,18 @@ impl Forwarded for V4 {
 
 impl Forwarded for V6 {
     const FORWARD: &'static str = "ip6-forward";
+    const FUSION: Fusion = Fusion {
+        stages: &[
+            &["ip6-input", "ip6-lookup", "ip6-rewrite"],
+            &["ip6-input", "ip6-reverse-path", "ip6-lookup", "ip6-rewrite"],
+        ],
+        outputs: &[
+            ("error", &[("ip6-input", "error"), ("ip6-lookup", "error"), ("ip6-rewrite", "error")]),
+            ("to-router", &[("ip6-lookup", "local")]),
+            ("resolve", &[("ip6-rewrite", "resolve")]),
+        ],
+        ..FUSION
+    };
 
     #[inline(always)]
     fn read(
@@ -204,7 +237,7 @@ impl StageClocks {
 /// of each batch before they change, with their adjacencies, and with what is known of their headers. Hot.
 #[inline]
 pub(super) fn forward<F: Forwarded>(
-    room: &mut FusedRoom<F>,
+    (room, mut checker): (&mut FusedRoom<F>, Option<&mut SourceChecker<F>>),
     packets: &mut Contents<'_>,
     given: Given<'_>,
     breath: &impl Breath,
@@ -236,6 +269,11 @@ pub(super) fn forward<F: Forwarded>(
         repeated.look_up(vrf, breath, destinations, adjacencies);
         if has_groups(adjacencies) {
             vrf.choose_paths(breath, adjacencies, |place| flow_hash(&frames.packets()[place]));
+        }
+        if let Some(checker) = &mut checker {
+            checker.check(vrf, breath, frames.packets(), 0, |place, passes| {
+                headers[place] = if passes { headers[place] } else { UNUSUAL };
+            });
         }
         clocks.end(1);
         look(frames.packets(), adjacencies, headers);

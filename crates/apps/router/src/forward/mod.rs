@@ -1,7 +1,7 @@
 //! The forwarding of both families in one loop: `ip4-forward` and `ip6-forward`.
 //!
-//! The loop (`fused`) decides about packets as `ip4-input`, `ip4-lookup` and `ip4-rewrite` would, if all three would find
-//! them usual, or of the kinds that floods are made of. It decides about nothing else: every other packet goes on to these
+//! The loop (`fused`) decides about packets as `ip4-input`, `ip4-reverse-path`, `ip4-lookup` and `ip4-rewrite` would, if all
+//! would find them usual, or of the kinds that floods are made of. It decides about nothing else: every other packet goes on to these
 //! apps as it came, so that each rule, each reason for a drop and each counter has its place there. Property tests compare
 //! what both make of the same packets.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bellows_common::headers::cut_trailer;
 use bellows_common::nexts::{Next, NextVectors};
-use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, SettingError};
+use bellows_config::{BenchFiles, BenchRow, BenchSetup, Configure, Context, Fusion, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::adjacency::{AdjacencyKind, MAX_HEADER, special};
@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{ETHERNET, Headers, UNUSUAL, USUAL, V4, V6, set_header};
+use crate::reverse_path::SourceChecker;
 use crate::rewrite::redirect::Redirects;
 use crate::rewrite::{RewriteTargets, find_output, outputs_of_interfaces, segment_length};
 use crate::router_bench::{Behind, OUT, row};
@@ -30,6 +31,9 @@ use fused::{Forwarded, FusedRoom, Given, StageClocks};
 
 /// Forwards packets: checks their headers, finds their adjacencies, and writes the Ethernet headers of their next hops, in
 /// one loop.
+///
+/// If an interface asks for a check of sources (`reverse_path`), that is in the loop, too: a source that does not pass makes
+/// a packet unusual.
 ///
 /// Outputs have the names of ports. Packets of which floods are made go where the apps of the stages would send them:
 /// to `to-router` those for the router itself, to `error` those without a route, whose time runs out or that are too long,
@@ -56,6 +60,8 @@ pub struct Forward<F: Forwarded> {
     redirects: Redirects,
     next_vectors: NextVectors,
     room: FusedRoom<F>,
+    /// The check of sources, if any interface asks for it.
+    checker: Option<SourceChecker<F>>,
 }
 
 /// Forwards IPv4 packets in one loop.
@@ -98,7 +104,9 @@ impl<F: Forwarded> App for Forward<F> {
 impl<F: Forwarded> Forward<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> Forward<F> {
+        let checker = SourceChecker::new(&domain);
         Forward {
+            checker: checker.is_needed().then_some(checker),
             domain,
             outputs: Vec::new(),
             unusual: None,
@@ -128,7 +136,7 @@ impl<F: Forwarded> Forward<F> {
             return;
         }
         let Forward { unusual, error, resolve, to_router, .. } = *self;
-        let Forward { domain, outputs, redirects, next_vectors, room, .. } = self;
+        let Forward { domain, outputs, redirects, next_vectors, room, checker, .. } = self;
         let vrf = domain.tables();
         let mut contents = input.contents_mut();
         let count = contents.packets().len();
@@ -143,7 +151,8 @@ impl<F: Forwarded> Forward<F> {
         };
         let mut clocks = StageClocks::begin(io.is_recorded());
         let given = Given { vrf, targets, to_router, ahead: io.prefetch() };
-        let left_over = fused::forward(room, &mut contents, given, io, numbers, &mut clocks, redirect);
+        let left_over =
+            fused::forward((room, checker.as_mut()), &mut contents, given, io, numbers, &mut clocks, redirect);
         if io.is_recorded() {
             let [input, lookup, rewrite] = clocks.stages;
             let counts = [
@@ -188,6 +197,7 @@ fn forward_one<F: Forwarded>(packet: &mut Packet, index: u32, targets: RewriteTa
 
 impl<F: Forwarded> Configure for Forward<F> {
     const NAME: &'static str = F::FORWARD;
+    const FUSION: Option<Fusion> = Some(F::FUSION);
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> BenchSetup {

@@ -9,12 +9,15 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::forwarding::tests::{Left, PORTS, Router, frames, vrf};
+use crate::policy::{Policy, ReversePath};
 
 /// What leaves each end, in an order of its own: unusual packets take a longer way.
 fn sorted(mut sent: BTreeMap<&'static str, Left>) -> BTreeMap<&'static str, Left> {
     sent.values_mut().for_each(|left| left.sort());
     sent
 }
+
+const MODES: [ReversePath; 3] = [ReversePath::Off, ReversePath::Loose, ReversePath::Strict];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
@@ -23,8 +26,10 @@ proptest! {
     fn one_loop_forwards_what_the_stages_forward(
         frames in prop::collection::vec(frames(), 1..300),
         most in prop::sample::select(vec![1usize, 3, 8, 300]),
+        modes in prop::option::of(prop::collection::vec(prop::sample::select(&MODES[..]), 4)),
     ) {
-        let (mut fused, mut apart) = (Router::new(true), Router::new(false));
+        let modes = modes.unwrap_or_default();
+        let [mut fused, mut apart] = [true, false].map(|is_fused| Router::checking(is_fused, &modes));
         for port in PORTS {
             let of_port: Vec<&Vec<u8>> = frames.iter().filter(|(at, _)| PORTS[*at] == port).map(|(_, frame)| frame).collect();
             for frames in of_port.chunks(most) {
@@ -126,4 +131,19 @@ fn senders_on_the_link_of_the_next_hop_are_redirected() {
     let redirect = Tag::received_on(2).with(IcmpError::of(Reason::Redirect).number()).0;
     assert_eq!(told.iter().map(|it| (it.bytes(), it.tag())).collect::<Vec<_>>(), [(&bytes[..], redirect)]);
     assert_eq!((rig.received("b").len(), rig.received("unusual").len()), (1, 1));
+}
+
+#[test]
+fn sources_are_checked_in_the_loop() {
+    let strict = Policy { reverse_path: ReversePath::Strict, ..Policy::default() };
+    let domain = Arc::new(RoutingDomain::with_policies(vrf(), vec![strict; 4]));
+    let mut rig = Rig::new(Ip4Forward::new(domain), &["input"], &["a", "b", "unusual"]);
+    // The route back to 20.0.0.1 leads through the first interface.
+    let mut wrong = packet(2, 10);
+    wrong.set_tag(Tag::received_on(3).0);
+    let came = wrong.bytes().to_vec();
+    rig.send_packets("input", [packet(1, 10), wrong, packet(3, 10)]);
+    rig.settle();
+    assert_eq!(rig.received("unusual"), [came]);
+    assert_eq!(rig.received("b").len(), 2);
 }

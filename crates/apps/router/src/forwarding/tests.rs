@@ -21,6 +21,8 @@ use crate::ip4_input::{self, Ip4Input};
 use crate::ip4_options::Ip4Options;
 use crate::ip6_input::{self, Ip6Input};
 use crate::lookup::{Ip4LookUp, Ip6LookUp};
+use crate::policy::{Policy, ReversePath};
+use crate::reverse_path::{Ip4ReversePath, Ip6ReversePath};
 use crate::rewrite::{Ip4Rewrite, Ip6Rewrite};
 use crate::vrf::RoutingDomain;
 
@@ -101,12 +103,20 @@ pub(crate) struct Router {
     options: Rig,
     /// The apps that forward usual packets in one loop, if there are any.
     forwards: Option<[Rig; 2]>,
+    /// The checks of sources.
+    checks: [Rig; 2],
     families: [[Rig; 3]; 2],
 }
 
 impl Router {
-    pub(crate) fn new(is_fused: bool) -> Router {
-        let domain = Arc::new(RoutingDomain::new(vrf()));
+    fn new(is_fused: bool) -> Router {
+        Router::checking(is_fused, &[])
+    }
+
+    /// A router that checks the sources of packets on each interface so.
+    pub(crate) fn checking(is_fused: bool, modes: &[ReversePath]) -> Router {
+        let policies = modes.iter().map(|&reverse_path| Policy { reverse_path, ..Policy::default() });
+        let domain = Arc::new(RoutingDomain::with_policies(vrf(), policies.collect()));
         let looks = ["output", "local", "error"];
         let forward_outputs = ["a", "b", "trunk", "unusual", "error", "resolve", "to-router"];
         let forwards = is_fused.then(|| {
@@ -121,6 +131,10 @@ impl Router {
             input: Rig::new(EthernetInput::new(Arc::clone(&domain)), &PORTS, &["ip4", "ip6", "arp", "other"]),
             options: Rig::new(Ip4Options::new(Arc::clone(&domain)), &["input"], &["output", "error"]),
             forwards,
+            checks: [
+                Rig::new(Ip4ReversePath::new(Arc::clone(&domain)), &["input", "options"], &["output"]),
+                Rig::new(Ip6ReversePath::new(Arc::clone(&domain)), &["input", "options"], &["output"]),
+            ],
             families: [
                 [
                     Rig::new(ip4, &["input"], &["output", "error", "options"]),
@@ -174,13 +188,16 @@ impl Router {
             input.send_packets("input", packets);
             input.settle();
             leave(&mut sent, input, &["error"]);
-            look.send_packets("input", input.received_packets("output"));
+            let check = &mut self.checks[number];
+            check.send_packets("input", input.received_packets("output"));
             if output == "ip4" {
                 self.options.send_packets("input", input.received_packets("options"));
                 self.options.settle();
                 leave(&mut sent, &mut self.options, &["error"]);
-                look.send_packets("input", self.options.received_packets("output"));
+                check.send_packets("options", self.options.received_packets("output"));
             }
+            check.settle();
+            look.send_packets("input", check.received_packets("output"));
             look.settle();
             leave(&mut sent, look, &["local", "error"]);
             let packets = look.received_packets("output");

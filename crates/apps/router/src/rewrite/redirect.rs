@@ -81,14 +81,14 @@ fn is_better_reached_directly(domain: &RoutingDomain, tag: Tag, frame: &[u8]) ->
     is_known && next != source && is_on_one_link(interface, source, next, destination)
 }
 
-/// The source and destination of a packet without options that say which way it goes.
+/// The source and destination of a packet that goes a hop further, without options that say which way it goes.
 fn addresses(ip: &[u8]) -> Option<[IpAddr; 2]> {
     match ip.first()? >> 4 {
-        4 if ip[0] == 0x45 => {
+        4 if ip[0] == 0x45 && *ip.get(8)? > 1 => {
             let octets = ip.get(12..20)?.as_chunks::<4>().0.first_chunk::<2>()?;
             Some(octets.map(|octets| IpAddr::V4(Ipv4Addr::from(octets))))
         }
-        6 => {
+        6 if *ip.get(7)? > 1 => {
             let octets = ip.get(8..40)?.as_chunks::<16>().0.first_chunk::<2>()?;
             Some(octets.map(|octets| IpAddr::V6(Ipv6Addr::from(octets))))
         }

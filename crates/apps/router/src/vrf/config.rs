@@ -59,7 +59,7 @@ pub struct Config {
 
     /// Whether the check of headers, the look-up and the rewriting are apps of their own for all packets, in place of one
     /// loop that does the three for usual packets, with `ip4-forward` and `ip6-forward`. That costs more, and shows what is
-    /// between them. They are in any case if an interface has `reverse_path`, `access_in` or `access_out`.
+    /// between them. They are in any case if an interface has `access_in` or `access_out`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub separate_stages: bool,
 

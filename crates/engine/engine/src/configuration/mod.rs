@@ -72,6 +72,8 @@ fn app_description(app: &AppSpec, slots: usize, worker: usize) -> AppDescription
         ends: app.info.ends,
         brings_in: app.info.inputs.is_none(),
         worker,
+        moves_with: app.moves_with.as_deref(),
+        is_made: app.is_made,
     }
 }
 

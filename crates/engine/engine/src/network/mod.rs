@@ -21,6 +21,10 @@ pub struct AppSpec {
     pub fingerprint: String,
     /// The worker that runs it; [`MAIN`] unless another one is named.
     pub worker: String,
+    /// The app with which it moves to another worker, if there is one: its cost depends on their being together.
+    pub moves_with: Option<String>,
+    /// Whether no file names it, because the loader has added it.
+    pub is_made: bool,
     pub(crate) info: AppInfo,
     pub(crate) app: Box<dyn DynApp>,
 }
@@ -70,6 +74,8 @@ impl AppSpec {
             kind: kind.to_owned(),
             fingerprint: fingerprint.to_owned(),
             worker: MAIN.to_owned(),
+            moves_with: None,
+            is_made: false,
             info: AppInfo::of::<A>(),
             app: erase(app),
         }

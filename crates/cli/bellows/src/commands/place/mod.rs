@@ -142,7 +142,11 @@ impl Arguments {
         let deadline = Instant::now() + PATIENCE;
         let lacking = loop {
             let lacking = match Costs::of(&change) {
-                Ok(costs) => return Ok((change, costs)),
+                Ok(mut costs) => {
+                    let apps = observer.directory().apps.iter();
+                    costs.tie(apps.filter_map(|app| Some((&*app.name, app.moves_with.as_deref()?))));
+                    return Ok((change, costs));
+                }
                 Err(lacking) => lacking,
             };
             if self.time.is_some() || Instant::now() > deadline {
@@ -314,7 +318,11 @@ fn write(observer: &Observer, change: &Change, plan: &PlacementPlan) -> Result<V
     };
     let settings = files.settings(&observer.directory().config).map_err(failure)?;
     let workers = plan.workers.iter().map(|load| (load.name.clone(), load.cpu)).collect();
-    let edited = files.assigned(&Assignment { apps: plan.apps(), workers }, &settings).map_err(failure)?;
+    let mut apps = plan.apps();
+    for made in observer.directory().apps.iter().filter(|app| app.is_made) {
+        apps.remove(&made.name);
+    }
+    let edited = files.assigned(&Assignment { apps, workers }, &settings).map_err(failure)?;
     files.write(&edited).map_err(failure)?;
     Expectation::write(observer.runtime_dir(), &change.after, plan)?;
     Ok(edited.into_iter().map(|(path, _)| path).collect())
