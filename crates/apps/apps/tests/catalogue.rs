@@ -168,7 +168,8 @@ fn network(app: &Entry, row: &BenchRow) -> String {
             (Ports::Any { at_least, .. }, []) => (0..at_least.max(1)).map(|port| format!("{usual}-{port}")).collect(),
         }
     };
-    let (mut links, mut apps) = (Vec::new(), format!("app = {{ app = \"{}\", {} }}\n", app.name(), row.keys));
+    let (mut links, mut apps) =
+        (Vec::new(), format!("app = {{ app = \"{}\", fuse = false, {} }}\n", app.name(), row.keys));
     let headers = if row.traffic == "ipv6" { "ipv6" } else { "ipv4" };
     for port in ports(info.inputs, "in", row.inputs) {
         let mut from = format!("from-{port}.output");

@@ -662,7 +662,7 @@ fn keys_beside_network_are_few() {
             8 | path = "x"
               | ^^^^ did you mean `parts`?
               |
-              = help: its keys: `network`, `with`, `parts`, `prefetch`, `worker`; parameters of the file belong in `with`
+              = help: its keys: `network`, `with`, `parts`, `prefetch`, `worker`, `fuse`; parameters of the file belong in `with`
         "#]],
     );
     let network = NETWORK.replace("\"parts/recorder.toml\"", "3").replace("{ path = \"out.pcap\" }", "[1]");
