@@ -112,6 +112,64 @@ fn two_chains_get_two_workers() {
 }
 
 #[test]
+fn stages_and_the_loop_in_front_of_them_get_one_worker() {
+    const ROUTER: &str = r#"
+links = [
+  "first.output -> ip4-input.input",
+  "ip4-input.output -> ip4-lookup.in",
+  "ip4-lookup.output -> ip4-rewrite.input",
+  "ip4-rewrite.out -> first-end.input",
+  "second.output -> south.input",
+  "south.output -> south-end.input",
+]
+[apps.first]
+app = "source"
+headers = "ipv4"
+[apps.ip4-input]
+app = "ip4-input"
+[apps.ip4-lookup]
+app = "ip4-lookup"
+vrf = "table"
+[apps.ip4-rewrite]
+app = "ip4-rewrite"
+vrf = "table"
+[apps.first-end]
+app = "sink"
+[apps.second]
+app = "source"
+[apps.south]
+app = "counter"
+[apps.south-end]
+app = "sink"
+[objects.table]
+object = "vrf"
+routes = ["default via 192.0.2.2"]
+[objects.table.interfaces.out]
+mac = "02:00:00:00:00:01"
+addresses = ["192.0.2.1/24"]
+neighbours = { "192.0.2.2" = "04:00:00:00:00:01" }
+"#;
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("router.toml", ROUTER);
+    let running = sandbox.start(&[network.as_str()]);
+    let names = |running: &Running<'_>| -> Vec<String> {
+        let counters = running.counters();
+        let apps = counters["apps"].as_array().unwrap().iter();
+        apps.map(|app| format!("{} on {}", app["name"].as_str().unwrap(), app["worker"].as_str().unwrap())).collect()
+    };
+    assert!(names(&running).contains(&"ip4-forward on main".to_owned()), "{:?}", names(&running));
+    eventually("samples", || running.counters()["engine"]["sampled_breaths"].as_u64().unwrap() > 500);
+    sandbox.place(&["--workers", "2", "--write", "--no-cpus", "--keep", "second"]).success();
+    let written = fs::read_to_string(&network).unwrap();
+    assert!(!written.contains("forward") && !written.contains("join"), "{written}");
+    sandbox.bellows(&["reload"]).success();
+    let now = names(&running);
+    let stages = ["ip4-forward", "ip4-input", "ip4-lookup", "ip4-rewrite"];
+    assert!(stages.iter().all(|stage| now.contains(&format!("{stage} on worker-1"))), "{now:?}\n{written}");
+    sandbox.place(&["--check"]).success();
+}
+
+#[test]
 fn options_limit_the_choice() {
     let sandbox = Sandbox::new();
     let (_running, network) = start(&sandbox, &["--set", "apps.north.worker=main"]);
