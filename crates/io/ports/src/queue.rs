@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
 
-use bellows_packet::Packet;
+use bellows_packet::{Packet, Vector};
 
 /// The reason why a queue did not take a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ pub trait SendQueue {
 
     /// Takes packets, in order, as many as it can.
     ///
-    /// The caller passes each of the packets taken to [`keep`](SendQueue::keep) before the next call, in order.
+    /// The caller passes each of the packets taken to [`keep`](SendQueue::keep) or [`keep_first`](SendQueue::keep_first)
+    /// before the next call, in order.
     ///
     /// # Errors
     /// The error that has stopped the queue. No packet was taken.
@@ -45,6 +46,13 @@ pub trait SendQueue {
     #[inline(always)]
     fn keep(&mut self, packet: Packet) {
         drop(packet);
+    }
+
+    /// Gets the first `count` packets of a vector, which were taken. The default passes each to
+    /// [`keep`](SendQueue::keep).
+    #[inline]
+    fn keep_first(&mut self, packets: &mut Vector, count: usize) {
+        packets.drain(count).for_each(|packet| self.keep(packet));
     }
 
     /// The part of a burst that the last call of [`send`](SendQueue::send) has spent, in packets.

@@ -36,7 +36,7 @@ pub use bellows_pool::{
     return_free_buffers_to_sleep, share_free_buffers, sort_free_buffers,
 };
 pub use frames::{Contents, Frames, FramesMut, Handles, Start};
-pub use loans::Loans;
+pub use loans::{Loans, Positions};
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;
 pub use packet::{Burst, Meta, Packet, handle, narrow_all, prepend_all, trim_front_all};

@@ -37,6 +37,8 @@ const MAY_WAIT: usize = 64;
 pub struct Outgoing {
     /// Packets for this queue that were taken from the link, before those still in the link.
     pub(crate) waiting: Vector,
+    /// Packets on the way from the link to a queue that keeps them. Empty between calls.
+    taken: Vector,
     /// Packets that the other side does not accept as they are, before the waiting ones.
     pub(crate) finisher: Finisher,
     /// The state of the queue's slot.
@@ -77,7 +79,7 @@ impl Void {
 impl Outgoing {
     /// Creates an empty one.
     pub(crate) fn new() -> Outgoing {
-        Outgoing { waiting: Vector::new(), finisher: Finisher::new(), awaits: Awaits::Nothing }
+        Outgoing { waiting: Vector::new(), taken: Vector::none(), finisher: Finisher::new(), awaits: Awaits::Nothing }
     }
 
     /// Number of packets it holds.
@@ -139,9 +141,13 @@ impl Outgoing {
             if finished {
                 self.finisher.take(taken.count).for_each(|packet| queue.keep(packet));
             } else if inside {
-                self.waiting.drain(taken.count).for_each(|packet| queue.keep(packet));
+                queue.keep_first(&mut self.waiting, taken.count);
             } else if Q::KEEPS {
-                input.into_iter().take(taken.count).for_each(|packet| queue.keep(packet));
+                if self.taken.is_none() {
+                    self.taken = Vector::new();
+                }
+                let moved = input.take_first_into(taken.count, &mut self.taken);
+                queue.keep_first(&mut self.taken, moved);
             } else {
                 input.discard_first(taken.count);
             }

@@ -513,6 +513,14 @@ impl<A: App> Input<'_, A> {
         vector.append(&mut self.vector, max)
     }
 
+    /// As [`Input::take_into`], of the first `count` packets.
+    #[inline]
+    pub fn take_first_into(&mut self, count: usize, vector: &mut Vector) -> usize {
+        self.recount();
+        let max = self.budget().min(count);
+        vector.append(&mut self.vector, max)
+    }
+
     /// Moves packets from the front to vectors of the app's own, each to the vector with its number, as
     /// [`Vector::scatter`] does. Returns the number of packets moved. Hot.
     ///

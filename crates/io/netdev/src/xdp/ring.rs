@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::net::xdp::XdpRingOffset;
 
+use super::position;
 use crate::ring_mapping::RingMapping;
 
 /// The kernel sleeps on this ring and has to be woken: `XDP_RING_NEED_WAKEUP`.
@@ -225,6 +226,17 @@ impl FillRing {
         self.count = self.count.wrapping_add(1);
     }
 
+    /// Pushes each of these chunks.
+    #[inline]
+    pub fn push_all(&mut self, offsets: impl Iterator<Item = u64>) {
+        let mut number = self.count;
+        for offset in offsets {
+            self.ring.entry(number).store(offset, Relaxed);
+            number = number.wrapping_add(1);
+        }
+        self.count = number;
+    }
+
     /// Whether the kernel waits for [`Socket::wake`](super::Socket::wake), or for a poll, after it had found the ring
     /// empty. Always false in copy mode, and without `need_wakeup`.
     #[inline]
@@ -259,6 +271,22 @@ impl RxRing {
             length: entry.length.load(Relaxed),
             more: entry.options.load(Relaxed) & MORE != 0,
         }
+    }
+
+    /// Reads the entries after the next `index` into columns: where the frames are in the registered memory, and their
+    /// lengths. Returns whether one goes on in the next entry. Hot.
+    #[inline]
+    pub fn read(&self, index: u32, positions: &mut [u64], lengths: &mut [u32]) -> bool {
+        let mut number = self.count.wrapping_add(index);
+        let mut options = 0;
+        for (at, length) in positions.iter_mut().zip(lengths) {
+            let entry = self.ring.entry(number);
+            *at = position(entry.address.load(Relaxed));
+            *length = entry.length.load(Relaxed);
+            options |= entry.options.load(Relaxed);
+            number = number.wrapping_add(1);
+        }
+        options & MORE != 0
     }
 
     /// The counts of the ring, for another owner than the ring's.
@@ -316,6 +344,20 @@ impl TxRing {
         self.count = self.count.wrapping_add(1);
     }
 
+    /// Pushes frames of one entry each, without options: addresses and lengths. Hot.
+    #[inline]
+    pub fn push_all(&mut self, frames: impl Iterator<Item = (u64, u32)>) {
+        let mut number = self.count;
+        for (address, length) in frames {
+            let entry = self.ring.entry(number);
+            entry.address.store(address, Relaxed);
+            entry.length.store(length, Relaxed);
+            entry.options.store(0, Relaxed);
+            number = number.wrapping_add(1);
+        }
+        self.count = number;
+    }
+
     /// Whether the kernel sends only after [`Socket::kick`](super::Socket::kick). Always true in copy mode, with and
     /// without `need_wakeup`.
     #[inline]
@@ -337,6 +379,16 @@ impl CompletionRing {
     #[inline]
     pub fn get(&self, index: u32) -> u64 {
         self.ring.entry(self.count.wrapping_add(index)).load(Relaxed)
+    }
+
+    /// Reads the entries after the next `index`: their offsets in the registered memory. Hot.
+    #[inline]
+    pub fn read(&self, index: u32, positions: &mut [u64]) {
+        let mut number = self.count.wrapping_add(index);
+        for at in positions {
+            *at = position(self.ring.entry(number).load(Relaxed));
+            number = number.wrapping_add(1);
+        }
     }
 }
 
@@ -441,6 +493,38 @@ mod tests {
                     }
                 }
             }
+        }
+
+        /// Entries that are written and read together are those that are written and read one by one.
+        #[test]
+        fn many_entries_pass_as_one_does(start in start(), chunks in prop::collection::vec(any::<u64>(), 0..8), more: bool) {
+            let count = chunks.len();
+            let frames = || chunks.iter().map(|&chunk| (chunk, chunk as u32));
+            let [near, far] = sides(8, start);
+            let (mut tx, mut rx) = (TxRing { ring: near, count: start }, RxRing { ring: far, count: start });
+            tx.push_all(frames());
+            if more {
+                tx.push(7, 7, MORE);
+            }
+            tx.publish();
+            let (mut positions, mut lengths) = (vec![0; count], vec![0; count]);
+            prop_assert!(!rx.read(0, &mut positions, &mut lengths));
+            for (index, (address, length)) in frames().enumerate() {
+                let descriptor = rx.get(index as u32);
+                prop_assert_eq!((descriptor.address, descriptor.length, descriptor.more), (address, length, false));
+                prop_assert_eq!((positions[index], lengths[index]), (position(address), length));
+            }
+            prop_assert!(!more || rx.read(count as u32, &mut [0], &mut [0]));
+            rx.release(count as u32);
+
+            let [near, far] = sides(8, start);
+            let (mut fill, completion) = (FillRing { ring: near, count: start }, CompletionRing { ring: far, count: start });
+            fill.push_all(chunks.iter().copied());
+            fill.publish();
+            prop_assert_eq!(completion.available() as usize, count);
+            completion.read(0, &mut positions);
+            let one_by_one: Vec<u64> = (0..count as u32).map(|index| position(completion.get(index))).collect();
+            prop_assert_eq!(positions, one_by_one);
         }
 
         /// Whatever the other side writes into its counts, entries stay inside the ring.

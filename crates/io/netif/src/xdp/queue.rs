@@ -42,6 +42,12 @@ const MIN_FRAME: usize = HEADER;
 /// Buffers that are given to the kernel at a time, if it has others.
 const REFILL: u32 = 64;
 
+/// How many packets ahead the check of checksums prefetches: more lines than can be under way to the first-level cache.
+const AHEAD: usize = 24;
+
+/// Entries of a ring that are read together.
+const BLOCK: usize = 64;
+
 /// Where frames are, in memory that the kernel knows.
 pub(super) enum Buffers {
     /// In the packet pool.
@@ -65,7 +71,7 @@ impl Buffers {
         match self {
             Buffers::Pool(loans) => {
                 // The kernel leaves room before the frame, which is then exactly where a packet's data begin.
-                loans.lend(count as usize, |data| ring.push(data - u64::from(PACKET_HEADROOM)));
+                loans.lend(count as usize, |lent| ring.push_all(lent.map(|data| data - u64::from(PACKET_HEADROOM))));
             }
             Buffers::None => {}
             // Half of the chunks are for sending.
@@ -294,11 +300,69 @@ impl XdpQueue {
     #[inline]
     fn reclaim(&mut self) {
         let count = self.completion.available();
-        if count > 0 {
-            for index in 0..count {
-                self.buffers.end(position(self.completion.get(index)));
+        let mut read = 0;
+        while read < count {
+            let mut positions = [0; BLOCK];
+            let positions = &mut positions[..BLOCK.min((count - read) as usize)];
+            self.completion.read(read, positions);
+            read += positions.len() as u32;
+            let mut rest = &*positions;
+            while let [first, others @ ..] = rest {
+                let done = match &mut self.buffers {
+                    Buffers::Pool(loans) => loans.end_all(rest),
+                    Buffers::Copies { .. } | Buffers::None => 0,
+                };
+                rest = &rest[done..];
+                if done == 0 {
+                    self.buffers.end(*first);
+                    rest = others;
+                }
             }
+        }
+        if count > 0 {
             self.completion.release(count);
+        }
+    }
+
+    /// Takes the frames of entries of the receive ring, after the next `read`, some at a time. Returns how many entries it
+    /// has taken: at most `most`, at least one. There are as many, and room for as many packets.
+    #[inline]
+    fn take_frames(&mut self, read: u32, most: usize, packets: &mut Vector) -> u32 {
+        let (mut positions, mut lengths) = ([0; BLOCK], [0; BLOCK]);
+        let count = most.min(BLOCK);
+        let (positions, lengths) = (&mut positions[..count], &mut lengths[..count]);
+        let has_more = self.rx.read(read, positions, lengths);
+        let mut done = 0;
+        if let Buffers::Pool(loans) = &mut self.buffers
+            && !has_more
+            && matches!(self.frame, Frame::None)
+        {
+            while done < count {
+                let taken = loans.receive_all(&positions[done..], &lengths[done..], packets);
+                if taken == 0 {
+                    break;
+                }
+                done += taken;
+            }
+        }
+        for index in done as u32..count as u32 {
+            self.take_frame(read + index, packets);
+        }
+        count as u32
+    }
+
+    /// Takes the frame, or the part of one, of the entry after the next `index`.
+    #[inline(never)]
+    fn take_frame(&mut self, index: u32, packets: &mut Vector) {
+        let descriptor = self.rx.get(index);
+        let (at, length) = (position(descriptor.address), descriptor.length as usize);
+        match &mut self.buffers {
+            Buffers::Pool(loans) if !descriptor.more && matches!(self.frame, Frame::None) => {
+                if !loans.receive(at, length, packets) {
+                    self.counts.rx_too_long += 1;
+                }
+            }
+            _ => self.take_part(at, length, descriptor.more, packets),
         }
     }
 
@@ -344,8 +408,13 @@ impl XdpQueue {
     /// Finishes checksums that a sender on this machine left to a device.
     #[inline(never)]
     fn finish_checksums(&mut self, packets: &mut Vector) {
-        for packet in packets.as_mut_slice() {
-            if let Some(found) = Transport::find_partial(packet.bytes()) {
+        let packets = packets.as_mut_slice();
+        for index in 0..packets.len() {
+            packets.get(index + AHEAD).inspect(|packet| packet.prefetch());
+            let packet = &mut packets[index];
+            if may_be_ip(packet.bytes())
+                && let Some(found) = Transport::find_partial(packet.bytes())
+            {
                 let finished = found.finish(packet.bytes_mut()).is_ok();
                 self.counts.checksums_finished += u64::from(finished);
             }
@@ -414,6 +483,14 @@ impl XdpQueue {
     }
 }
 
+/// Whether a frame is one of IP, or has a VLAN tag, behind which it may be.
+#[inline(always)]
+fn may_be_ip(frame: &[u8]) -> bool {
+    let Some([.., high, low]) = frame.first_chunk::<HEADER>() else { return false };
+    let ether_type = EtherType(u16::from_be_bytes([*high, *low]));
+    matches!(ether_type, EtherType::IPV4 | EtherType::IPV6 | EtherType::VLAN | EtherType::SERVICE_VLAN)
+}
+
 /// Whether a frame is too long only by its VLAN tag, which the kernel allows beyond the MTU.
 #[cold]
 fn fits_with_tag(frame: &[u8], longest: usize) -> bool {
@@ -438,6 +515,17 @@ fn pieces(packet: &Packet) -> usize {
     if packet.len() <= PIECE { 1 } else { packet.len().div_ceil(PIECE) }
 }
 
+/// Whether each of these packets takes one descriptor, and is sent without offloads.
+#[inline]
+fn are_plain(packets: &[Packet], longest: usize) -> bool {
+    let (mut has_offload, mut lengths) = (false, [usize::MAX, 0]);
+    for packet in packets {
+        has_offload |= packet.has_offload();
+        lengths = [lengths[0].min(packet.len()), lengths[1].max(packet.len())];
+    }
+    !has_offload && lengths[0] >= MIN_FRAME && lengths[1] <= longest.min(PIECE)
+}
+
 impl SendQueue for XdpQueue {
     type Error = QueueError;
 
@@ -455,6 +543,11 @@ impl SendQueue for XdpQueue {
             free = free.min(chunks.len());
         }
         free = free.saturating_sub(self.reserved as usize);
+        if are_plain(packets, longest) {
+            let count = packets.len().min(free);
+            self.reserved += count as u32;
+            return Ok(Taken { count, stop: (count < packets.len()).then_some(Rejection::Full) });
+        }
         let mut taken = Taken { count: 0, stop: None };
         for packet in packets {
             let pieces = match examine(packet, accepted) {
@@ -502,6 +595,25 @@ impl SendQueue for XdpQueue {
         }
         self.push_pieces(packet, pieces, options);
     }
+
+    #[inline]
+    fn keep_first(&mut self, packets: &mut Vector, count: usize) {
+        let count = count.min(packets.len());
+        if let Buffers::Pool(loans) = &mut self.buffers
+            && count <= self.reserved as usize
+            && are_plain(&packets.as_slice()[..count], PIECE)
+        {
+            let describe = |loans: &Loans, packets: &[Packet]| {
+                self.tx.push_all(packets.iter().map(|packet| (loans.position(packet), packet.len() as u32)));
+            };
+            if loans.send_first(packets, count, describe) {
+                self.reserved -= count as u32;
+                self.unpublished += count as u32;
+                return;
+            }
+        }
+        packets.drain(count).for_each(|packet| self.keep(packet));
+    }
 }
 
 impl Queue for XdpQueue {
@@ -523,24 +635,14 @@ impl Queue for XdpQueue {
         }
         let mut read = 0;
         while read < available && packets.len() < most {
-            let descriptor = self.rx.get(read);
-            read += 1;
-            let (at, length) = (position(descriptor.address), descriptor.length as usize);
-            match &mut self.buffers {
-                Buffers::Pool(loans) if !descriptor.more && matches!(self.frame, Frame::None) => {
-                    if loans.receive(at, length, packets) {
-                        // The frame is in the cache of the processor that the driver runs on.
-                        packets.as_slice().last().inspect(|packet| packet.prefetch());
-                    } else {
-                        self.counts.rx_too_long += 1;
-                    }
-                }
-                _ => self.take_part(at, length, descriptor.more, packets),
-            }
+            read += self.take_frames(read, (most - packets.len()).min((available - read) as usize), packets);
         }
         if read > 0 {
             self.rx.release(read);
         }
+        // The frames are in the cache of the processor that the driver runs on. Their lines arrive while others are read.
+        let ahead = if self.options.finish_checksums { AHEAD } else { usize::MAX };
+        packets.as_slice().iter().take(ahead).for_each(Packet::prefetch);
         self.refill();
         if self.fill.needs_wakeup() && !self.options.polls {
             self.socket.wake()?;

@@ -144,7 +144,7 @@ impl XdpSource {
             let (socket, rings) = Socket::new(sizes).map_err(|error| failed(name, &error))?;
             let socket = Arc::new(socket);
             let result = match &why_copies {
-                None => bind_to_pool(&socket, interface.index, queue, sharing),
+                None => bind_to_pool(&socket, interface.index, queue, sharing, size),
                 Some(_) => bind_to_copies(&socket, interface.index, queue, sharing, size),
             };
             match result {
@@ -257,9 +257,15 @@ struct Opened {
 
 type Bound = (Option<Membership>, Buffers);
 
-fn bind_to_pool(socket: &Arc<Socket>, interface: u32, queue: u32, sharing: Sharing) -> Result<Bound, BindError> {
+fn bind_to_pool(
+    socket: &Arc<Socket>,
+    interface: u32,
+    queue: u32,
+    sharing: Sharing,
+    size: u32,
+) -> Result<Bound, BindError> {
     let membership = memory::bind(socket, interface, queue, sharing)?;
-    Ok((Some(membership), Buffers::Pool(Loans::new())))
+    Ok((Some(membership), Buffers::Pool(Loans::new(2 * size as usize))))
 }
 
 /// Binds a socket to memory of its own, as much as may be locked.

@@ -413,7 +413,7 @@ impl Vector {
 
     /// Gives up packets at the front, which other vectors own now.
     #[inline(always)]
-    fn moved_out(&mut self, count: usize) {
+    pub(crate) fn moved_out(&mut self, count: usize) {
         self.start += count as u32;
         if self.start == self.end {
             self.forget_all();

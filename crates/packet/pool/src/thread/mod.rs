@@ -507,6 +507,29 @@ pub unsafe fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) ->
     freed.unwrap_or(packets.len())
 }
 
+/// Puts ordinary buffers back that contain these addresses, without counting them as freed. Returns how many are left if
+/// the thread is ending.
+///
+/// The caller owns the buffers and gives them up.
+pub(crate) fn free_uncounted(addresses: &[usize]) -> usize {
+    let freed = with_cache(|cache| {
+        let mut rest = addresses;
+        while !rest.is_empty() {
+            if cache.current.room() == 0 {
+                cache.change_current();
+            }
+            let (now, later) = rest.split_at(rest.len().min(cache.current.room()));
+            let (magazine, small) = (&mut *cache.current, &cache.pool.small);
+            for (free, &address) in magazine.addresses[magazine.length..].iter_mut().zip(now) {
+                *free = small.reset(address);
+            }
+            magazine.length += now.len();
+            rest = later;
+        }
+    });
+    if freed.is_some() { 0 } else { addresses.len() }
+}
+
 /// Passes `count` free buffers, as many as the pool has, to `work`: some at a time, with the number of those before.
 /// `work` makes packets in them. Returns how many.
 #[inline(always)]
