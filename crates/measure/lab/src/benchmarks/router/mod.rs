@@ -6,7 +6,7 @@
 
 mod bare;
 pub(super) mod circulation;
-pub(super) mod contender;
+mod contender;
 pub(super) mod traffic;
 
 use std::path::PathBuf;
