@@ -5,6 +5,8 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{NonNull, null_mut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
@@ -47,21 +49,44 @@ unsafe impl Send for Reservation {}
 // SAFETY: as above: nothing of the value changes after construction.
 unsafe impl Sync for Reservation {}
 
+/// Whether tables are on plain pages: with `BELLOWS_HUGE_PAGES=packets` only packet buffers are on huge pages, so that a
+/// measurement can tell what these are worth for tables.
+static ONLY_PACKETS: LazyLock<AtomicBool> =
+    LazyLock::new(|| AtomicBool::new(std::env::var_os("BELLOWS_HUGE_PAGES").is_some_and(|value| value == "packets")));
+
+/// From now on tables are on plain pages, as with `BELLOWS_HUGE_PAGES=packets`.
+pub fn leave_huge_pages_to_packets() {
+    ONLY_PACKETS.store(true, Relaxed);
+}
+
 impl Reservation {
-    /// Maps `length` bytes (rounded up to 2 MiB): on huge pages if the system has enough in reserve, else on ordinary
-    /// memory with transparent huge pages requested.
+    /// Maps `length` bytes (rounded up to 2 MiB) for tables: on huge pages if the system has enough in reserve, else on
+    /// ordinary memory with transparent huge pages requested. `BELLOWS_HUGE_PAGES=packets` forbids both.
     ///
     /// The kernel commits memory when it is first touched.
     ///
     /// # Errors
     /// `ENOMEM` if the address space, a resource limit or a container's limit does not allow it.
     pub fn new(length: usize) -> io::Result<Reservation> {
+        Reservation::with(length, !ONLY_PACKETS.load(Relaxed))
+    }
+
+    /// The same for packet buffers, which `BELLOWS_HUGE_PAGES` does not concern.
+    ///
+    /// # Errors
+    /// As for [`Reservation::new`].
+    pub fn for_packets(length: usize) -> io::Result<Reservation> {
+        Reservation::with(length, true)
+    }
+
+    fn with(length: usize, wants_huge: bool) -> io::Result<Reservation> {
         let overflow = || io::Error::from(io::ErrorKind::OutOfMemory);
         let length = length.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(overflow)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory that anyone uses.
-        let hugetlb = unsafe { mmap_anonymous(null_mut(), length, access, MapFlags::PRIVATE | MapFlags::HUGETLB) };
-        if let Ok(address) = hugetlb {
+        let hugetlb =
+            || unsafe { mmap_anonymous(null_mut(), length, access, MapFlags::PRIVATE | MapFlags::HUGETLB) }.ok();
+        if let Some(address) = wants_huge.then(hugetlb).flatten() {
             let start = NonNull::new(address.cast()).ok_or_else(overflow)?;
             return Ok(Reservation { start, length, hugetlb: true });
         }
@@ -76,7 +101,8 @@ impl Reservation {
             let start = address.add(skip);
             let _ = munmap(address.cast(), skip);
             let _ = munmap(start.add(length).cast(), HUGE_PAGE - skip);
-            let _ = madvise(start.cast(), length, Advice::LinuxHugepage);
+            let advice = if wants_huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+            let _ = madvise(start.cast(), length, advice);
             start
         };
         Ok(Reservation { start: NonNull::new(start).ok_or_else(overflow)?, length, hugetlb: false })
@@ -264,6 +290,15 @@ mod tests {
             }
         }
         assert!(["hugetlb", "thp", "4k"].contains(&memory.pages().to_string().as_str()));
+    }
+
+    /// Even where the kernel assembles huge pages for all mappings.
+    #[test]
+    fn a_reservation_that_wants_none_is_on_plain_pages() {
+        let memory = Reservation::with(4 * HUGE_PAGE, false).unwrap();
+        // SAFETY: the mapping was just made with this length, is writable, and only known here.
+        unsafe { memory.start().write_bytes(1, memory.length()) };
+        assert_eq!((memory.pages(), memory.start().as_ptr() as usize % HUGE_PAGE), (Pages::Plain, 0));
     }
 
     #[test]

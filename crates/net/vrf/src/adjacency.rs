@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
+use bellows_arena::Fixed;
 pub use bellows_shared::SeqSnapshot;
 use bellows_shared::{SeqLockHead, SeqLockWords};
 use bellows_sys::cache::prefetch;
@@ -263,7 +264,8 @@ const _: () = assert!(size_of::<AdjacencyLine>() == 64);
 /// index is used again after all others, and not within ten seconds.
 #[derive(Debug)]
 pub struct Adjacencies {
-    lines: Box<[AdjacencyLine]>,
+    /// On huge pages, because packets come to any of them.
+    lines: Fixed<[AdjacencyLine]>,
     capacity: usize,
     /// Nanoseconds for which an index rests.
     rest: u64,

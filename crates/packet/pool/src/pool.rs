@@ -263,7 +263,7 @@ impl Pool {
         // On several nodes the large buffers begin at a huge page, whose node need not be that of the last small ones.
         let large_at = (FRONT + small_bytes).next_multiple_of(if nodes.len() > 1 { HUGE_PAGE } else { 1 });
         let bytes = large_at + config.large_packets * LARGE_STRIDE;
-        let memory = Reservation::new(bytes).map_err(|source| Error::Memory {
+        let memory = Reservation::for_packets(bytes).map_err(|source| Error::Memory {
             packets: config.packets,
             mebibytes: bytes >> 20,
             source,

@@ -8,6 +8,7 @@
 //! bytes or datagrams, of its sources likewise, and of their datagrams the oldest. Links and sources have classes by a
 //! secret hash, so that who sends from many addresses takes room from its own link alone.
 
+use bellows_arena::Fixed;
 use bellows_packet::Packet;
 use bellows_sys::keyed_hash::{KeyWords, KeyedHash};
 
@@ -156,9 +157,10 @@ pub(super) struct Evicted {
 pub(super) struct ReassemblyTable {
     limits: Limits,
     hash: KeyedHash,
-    places: Vec<u32>,
-    datagrams: Vec<Datagram>,
-    fragments: Vec<Fragment>,
+    /// These are on huge pages, because fragments come to any of them.
+    places: Fixed<[u32]>,
+    datagrams: Fixed<[Datagram]>,
+    fragments: Fixed<[Fragment]>,
     free_datagram: u32,
     free_fragment: u32,
     queues: [ArrivalQueue; 2],
@@ -179,9 +181,9 @@ impl ReassemblyTable {
         ReassemblyTable {
             limits,
             hash: KeyedHash::new(),
-            places: Vec::new(),
-            datagrams: Vec::new(),
-            fragments: Vec::new(),
+            places: Vec::new().into(),
+            datagrams: Vec::new().into(),
+            fragments: Vec::new().into(),
             free_datagram: 0,
             free_fragment: 0,
             queues: [ArrivalQueue::EMPTY; 2],
@@ -204,7 +206,7 @@ impl ReassemblyTable {
         let most = limits.bytes / BUFFER;
         let fragment =
             |index: usize| Fragment { packet: None, start: 0, end: 0, data: 0, counted: 0, next: next(index, most) };
-        self.places = vec![NONE; (2 * limits.datagrams).next_power_of_two()];
+        self.places = vec![NONE; (2 * limits.datagrams).next_power_of_two()].into();
         self.datagrams = (0..limits.datagrams).map(datagram).collect();
         self.fragments = (0..most).map(fragment).collect();
     }

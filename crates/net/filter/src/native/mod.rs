@@ -27,6 +27,7 @@ mod writer;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
+use bellows_arena::Fixed;
 use bellows_codemem::assembler::{self, Mark};
 use bellows_codemem::{Code, Draft, Symbol};
 use bellows_packet::handle;
@@ -55,7 +56,7 @@ pub(crate) struct Native {
     code: Code,
     marks: Vec<Mark<Section>>,
     /// Tables that the code reads.
-    tables: Box<[u32]>,
+    tables: Fixed<[u32]>,
     assembling: Duration,
 }
 

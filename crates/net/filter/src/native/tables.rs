@@ -1,5 +1,7 @@
 //! Tables that decide whether a number is in a set, in a few loads and without a branch.
 
+use bellows_arena::Fixed;
+
 use crate::plan::values::{FastMap, Interval};
 
 /// Words of tables, one behind the other.
@@ -39,13 +41,13 @@ pub(super) const SECOND_PLACE: u32 = 16;
 const MAX_SLOTS: usize = 1 << SECOND_PLACE;
 
 impl Tables {
-    /// The words of all tables.
-    pub(super) fn into_words(self) -> Box<[u32]> {
+    /// The words of all tables: on huge pages, because packets come to any of them.
+    pub(super) fn into_words(self) -> Fixed<[u32]> {
         self.words.into()
     }
 
     pub(super) fn add(&mut self, words: impl IntoIterator<Item = u32>) -> usize {
-        // Each table starts at a cache line, as far as the allocation does.
+        // Each table starts at a cache line.
         self.words.resize(self.words.len().next_multiple_of(16), 0);
         let start = self.words.len();
         self.words.extend(words);

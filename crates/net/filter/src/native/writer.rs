@@ -19,6 +19,7 @@
 
 use std::error::Error;
 
+use bellows_arena::Fixed;
 use bellows_codemem::assembler::{Assembled, Assembler, Instruction, Label, Mark, Written, memory};
 use iced_x86::Register::{EAX, ECX, R8D, R9, R9D, R9W, R14, R14D, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
 use iced_x86::{Code as Op, MemoryOperand, Register};
@@ -48,7 +49,7 @@ pub(super) struct Function {
     pub bytes: Vec<u8>,
     pub marks: Vec<Mark<Section>>,
     /// The tables that it reads, which must not move.
-    pub tables: Box<[u32]>,
+    pub tables: Fixed<[u32]>,
 }
 
 /// How many packets ahead the code prefetches headers.
