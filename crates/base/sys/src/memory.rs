@@ -6,7 +6,6 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{NonNull, null_mut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
@@ -51,13 +50,8 @@ unsafe impl Sync for Reservation {}
 
 /// Whether tables are on plain pages: with `BELLOWS_HUGE_PAGES=packets` only packet buffers are on huge pages, so that a
 /// measurement can tell what these are worth for tables.
-static ONLY_PACKETS: LazyLock<AtomicBool> =
-    LazyLock::new(|| AtomicBool::new(std::env::var_os("BELLOWS_HUGE_PAGES").is_some_and(|value| value == "packets")));
-
-/// From now on tables are on plain pages, as with `BELLOWS_HUGE_PAGES=packets`.
-pub fn leave_huge_pages_to_packets() {
-    ONLY_PACKETS.store(true, Relaxed);
-}
+static ONLY_PACKETS: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("BELLOWS_HUGE_PAGES").is_some_and(|value| value == "packets"));
 
 impl Reservation {
     /// Maps `length` bytes (rounded up to 2 MiB) for tables: on huge pages if the system has enough in reserve, else on
@@ -68,7 +62,7 @@ impl Reservation {
     /// # Errors
     /// `ENOMEM` if the address space, a resource limit or a container's limit does not allow it.
     pub fn new(length: usize) -> io::Result<Reservation> {
-        Reservation::with(length, !ONLY_PACKETS.load(Relaxed))
+        Reservation::with(length, !*ONLY_PACKETS)
     }
 
     /// The same for packet buffers, which `BELLOWS_HUGE_PAGES` does not concern.
