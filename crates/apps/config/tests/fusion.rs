@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bellows_config::{Configure, Context, Fusion, Loaded, Overrides, Registry, SettingError, load_str};
-use bellows_engine::{App, Port, Ports};
+use bellows_engine::{App, LinkEnd, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -219,4 +219,21 @@ fn the_app_runs_on_the_worker_of_its_stages() {
     let workers: Vec<_> =
         loaded.network.apps.iter().filter(|app| app.is_made).map(|app| (&*app.name, &*app.worker)).collect();
     assert_eq!(workers, [("whole", "w"), ("left-input-join", "main"), ("own-input-join", "main")]);
+}
+
+#[test]
+fn names_that_would_be_too_long_are_not_made() {
+    let long = "x".repeat(LinkEnd::MAX_NAME - 3);
+    let renamed = |from: &str| {
+        let apps = APPS.replace(&format!("{from} = {{"), &format!("{long} = {{"));
+        let links =
+            LINKS.map(|link| link.replace(&format!("{from}."), &format!("{long}.")).replace("errors.x", "errors.y"));
+        let links = links.map(|link| link.replace(&format!("errors.{long}"), "errors.check"));
+        let links: Vec<&str> = links.iter().map(String::as_str).collect();
+        let loaded = network(&apps, &links);
+        assert!(loaded.network.wiring_errors().is_empty(), "{:?}", loaded.network.wiring_errors());
+        made(&loaded).len()
+    };
+    // Without a name for the app itself there is none; without one for a join, an output is left out.
+    assert_eq!(["check", "left", "from"].map(renamed), [0, 2, 3]);
 }

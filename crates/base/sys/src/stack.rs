@@ -158,10 +158,10 @@ mod tests {
         // Deep, so that reading the memory afterwards does not overwrite all of it.
         let top = 0u8;
         let top = std::ptr::from_ref(black_box(&top)).addr();
-        let lowest = leave(200);
+        let lowest = leave(100);
         assert!(top - lowest > 4_000 && top - lowest < DEPTH, "{}", top - lowest);
         assert!(count(lowest, top) > 0, "the test can fail: without wiping, the pattern is there");
-        leave(200);
+        leave(100);
         wipe();
         assert_eq!(count(lowest, top), 0);
     }

@@ -111,7 +111,8 @@ impl<'r> Builder<'r> {
         let worker = head.common.worker().to_owned();
         let shared = shared.into_iter().map(|value| (fusion.shared, Value::Text(value)));
         let distance = distance.into_iter().map(|distance| ("prefetch", Value::Integer(distance.into())));
-        let name = self.make(entry, &short, (scope, place), shared.chain(distance).collect(), &worker, &names[0]);
+        let made = self.make(entry, &short, (scope, place), shared.chain(distance).collect(), &worker, &names[0]);
+        let Some(name) = made else { return };
         for stage in &names[1..] {
             self.tie(stage, &names[0]);
         }
@@ -169,7 +170,7 @@ impl<'r> Builder<'r> {
         let KnownApp { scope, place, .. } = self.known[known];
         let short = format!("{}-{}-{JOIN}", self.short_name(scope, &target.app), target.port);
         let worker = self.created_app(&target.app).map_or(MAIN, |app| app.common.worker()).to_owned();
-        let join = self.make(entry, &short, (scope, place), Vec::new(), &worker, &target.app);
+        let Some(join) = self.make(entry, &short, (scope, place), Vec::new(), &worker, &target.app) else { return };
         let output = LinkEnd { app: join.clone(), port: "output".to_owned() };
         links.push(LinkSpec { from: output, to: target });
         let first = short_of(self, &links[link].from.app);
@@ -178,7 +179,8 @@ impl<'r> Builder<'r> {
         links.push(LinkSpec { from: from.clone(), to: LinkEnd { app: join, port } });
     }
 
-    /// Creates an app that no file names, in front of the app that it was made for. Returns its name.
+    /// Creates an app that no file names, in front of the app that it was made for. Returns its name, or `None` if that
+    /// would be too long.
     fn make(
         &mut self,
         entry: &'r Entry,
@@ -187,10 +189,12 @@ impl<'r> Builder<'r> {
         keys: Vec<(&str, Value)>,
         worker: &str,
         made_for: &str,
-    ) -> String {
+    ) -> Option<String> {
         let names = (1..).map(|number| if number == 1 { short.to_owned() } else { format!("{short}-{number}") });
-        let short = names.into_iter().find(|short| !self.by_name.contains_key(&self.full_name(scope, short)));
-        let short = short.unwrap_or_default();
+        let short = names.into_iter().find(|short| !self.by_name.contains_key(&self.full_name(scope, short)))?;
+        if !self.is_name(&short, scope) {
+            return None;
+        }
         let name = self.full_name(scope, &short);
         let known = self.known.len();
         self.by_name.insert(name.clone(), known);
@@ -205,12 +209,11 @@ impl<'r> Builder<'r> {
         let pending = Pending { known, entry, is_known: true, named, generated: Some(place), lacks: Wrong::default() };
         self.create_app(pending);
         let at = self.made.iter().position(|app| app.name == made_for);
-        if let (Some(at), Some(mut made)) = (at, self.made.pop_if(|app| app.name == name)) {
-            made.moves_with = Some(made_for.to_owned());
-            made.is_made = true;
-            self.made.insert(at, made);
-        }
-        name
+        let mut made = self.made.pop_if(|app| app.name == name)?;
+        made.moves_with = Some(made_for.to_owned());
+        made.is_made = true;
+        self.made.insert(at.unwrap_or(self.made.len()), made);
+        Some(name)
     }
 
     /// Has an app move to other workers with another one.
@@ -240,6 +243,8 @@ fn fused_input(entry: &Entry) -> &'static str {
 /// A name for an input of an app that takes any, which no link has.
 fn unused_port(app: &str, name: &str, links: &[LinkSpec]) -> String {
     let taken: HashSet<&str> = links.iter().filter(|link| link.to.app == app).map(|link| &*link.to.port).collect();
+    // With a number it must still be a name.
+    let name = if name.len() < LinkEnd::MAX_NAME - 8 { name } else { "more" };
     let names = (1..).map(|number| if number == 1 { name.to_owned() } else { format!("{name}-{number}") });
     names.into_iter().find(|name| !taken.contains(&**name)).unwrap_or_default()
 }
