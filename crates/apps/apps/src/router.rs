@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 /// which packets may come in and go out. What the host sends is not checked.
 ///
 /// What nearly all packets need is done in one loop, by `ip4-forward` and `ip6-forward`; what these pass on, and with
-/// `separate_stages` all packets, goes through the apps of the single stages.
+/// `fuse = false` all packets, goes through the apps of the single stages.
 ///
 /// With `workers`, several threads forward.
 ///
@@ -84,8 +84,8 @@ struct Forwarding<'a> {
     worker: Option<&'a str>,
     /// Whether several apps send to inputs of the router's own apps, which joins collect.
     has_joins: bool,
-    /// Whether the loader leaves the stages apart.
-    separate_stages: bool,
+    /// Whether the stages are apart: no loop does their work.
+    are_apart: bool,
 }
 
 impl Forwarding<'_> {
@@ -99,7 +99,7 @@ impl Forwarding<'_> {
         if let Some(worker) = self.worker {
             part.on_worker(worker);
         }
-        if self.separate_stages {
+        if self.are_apart {
             part.apart();
         }
     }
@@ -247,13 +247,13 @@ struct Checks {
     access_in: bool,
     access_out: bool,
     /// The stages are apart in any case.
-    separate_stages: bool,
+    are_apart: bool,
 }
 
 impl Checks {
     /// Whether usual packets pass all stages in one loop: nothing is between them that the loop does not do.
     fn are_fused(&self) -> bool {
-        !(self.access_in || self.access_out || self.separate_stages)
+        !(self.access_in || self.access_out || self.are_apart)
     }
 
     fn of(config: &vrf::Config) -> Checks {
@@ -262,7 +262,7 @@ impl Checks {
             reverse_path: any(|interface| interface.reverse_path != ReversePath::Off),
             access_in: any(|interface| !interface.access_in.is_empty()),
             access_out: any(|interface| !interface.access_out.is_empty()),
-            separate_stages: config.separate_stages,
+            are_apart: config.fuse == Some(false),
         }
     }
 
@@ -399,20 +399,15 @@ impl Compound for Router {
         add_family::<Ip4Local, Ip4IcmpError>(parts, "ip4");
         add_family::<Ip6Local, Ip6IcmpError>(parts, "ip6");
         let has_joins = !workers.is_empty() || checks.are_fused();
-        let separate_stages = checks.separate_stages;
-        let own = Forwarding { worker: None, has_joins, separate_stages };
+        let are_apart = checks.are_apart;
+        let own = Forwarding { worker: None, has_joins, are_apart };
         let before_lookup = own.add(parts, &checks, &ports, !host.is_empty());
         parts.link(format!("ip4-options.output -> {before_lookup}.options"));
         if has_joins {
             add_joins(parts);
         }
         for worker in &workers {
-            Forwarding { worker: Some(worker), has_joins, separate_stages }.add(
-                parts,
-                &checks,
-                &ports,
-                !host.is_empty(),
-            );
+            Forwarding { worker: Some(worker), has_joins, are_apart }.add(parts, &checks, &ports, !host.is_empty());
         }
         for ip in ["ip4", "ip6"] {
             let before_local = add_services(parts, ip, &services);

@@ -23,6 +23,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use bellows_sys::cache::LINE;
 use bellows_sys::memory::Reservation;
 use bellows_sys::numa;
+use bellows_sys::switches::NO_ARENA;
 
 /// Blocks begin and end at multiples of this.
 const PAGE: usize = 4096;
@@ -144,8 +145,7 @@ struct Arena {
 
 impl Arena {
     fn new() -> Arena {
-        let off = std::env::var_os("BELLOWS_ARENA").is_some_and(|value| value == "off");
-        Arena { spaces: vec![Space::default()], off }
+        Arena { spaces: vec![Space::default()], off: NO_ARENA.is_set() }
     }
 
     /// A block on the thread's node. `None` if the system has no memory of this kind.

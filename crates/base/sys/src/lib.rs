@@ -24,6 +24,7 @@
 //! | [`simd`] | the instruction set of loops over data, chosen once |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`stack`] | overwriting what a secret left on the stack |
+//! | [`switches`] | environment variables that take something away, for measurements and memory checkers |
 //! | [`text`] | text of others: characters that must not reach a terminal, a log, or a reader of lines |
 //! | [`untrusted`] | directories of other users, who may change them at any time |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
@@ -54,6 +55,7 @@ pub mod shared;
 pub mod signal;
 pub mod simd;
 pub mod stack;
+pub mod switches;
 pub mod text;
 pub mod untrusted;
 pub mod wake;

@@ -5,9 +5,10 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{NonNull, null_mut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
-use std::sync::LazyLock;
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+use crate::switches::ONLY_PACKETS_ON_HUGE_PAGES;
 
 /// Size of huge pages on x86-64 and arm64 with 4 KiB base pages.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -48,11 +49,6 @@ unsafe impl Send for Reservation {}
 // SAFETY: as above: nothing of the value changes after construction.
 unsafe impl Sync for Reservation {}
 
-/// Whether tables are on plain pages: with `BELLOWS_HUGE_PAGES=packets` only packet buffers are on huge pages, so that a
-/// measurement can tell what these are worth for tables.
-static ONLY_PACKETS: LazyLock<bool> =
-    LazyLock::new(|| std::env::var_os("BELLOWS_HUGE_PAGES").is_some_and(|value| value == "packets"));
-
 impl Reservation {
     /// Maps `length` bytes (rounded up to 2 MiB) for tables: on huge pages if the system has enough in reserve, else on
     /// ordinary memory with transparent huge pages requested. `BELLOWS_HUGE_PAGES=packets` forbids both.
@@ -62,7 +58,7 @@ impl Reservation {
     /// # Errors
     /// `ENOMEM` if the address space, a resource limit or a container's limit does not allow it.
     pub fn new(length: usize) -> io::Result<Reservation> {
-        Reservation::with(length, !*ONLY_PACKETS)
+        Reservation::with(length, !ONLY_PACKETS_ON_HUGE_PAGES.is_set())
     }
 
     /// The same for packet buffers, which `BELLOWS_HUGE_PAGES` does not concern.

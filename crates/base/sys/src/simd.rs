@@ -1,7 +1,8 @@
 //! The instruction set of loops over data in this process, chosen once.
 
-use std::env;
 use std::sync::OnceLock;
+
+use crate::switches;
 
 /// An instruction set that this processor has. Loops compiled for it may run if there is a value for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +56,9 @@ impl Simd {
     pub fn chosen() -> Simd {
         static CHOSEN: OnceLock<Simd> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let wanted = env::var("BELLOWS_SIMD").unwrap_or_default();
+            let wanted = switches::SIMD.value();
             let available = Simd::available();
-            *available.iter().find(|simd| simd.name() == wanted).unwrap_or(&available[0])
+            *available.iter().find(|simd| Some(simd.name()) == wanted).unwrap_or(&available[0])
         })
     }
 

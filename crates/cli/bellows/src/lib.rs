@@ -84,9 +84,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bellows_config::{Compound, Configure, Registry, SharedObject};
+use bellows_sys::switches;
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::Cli;
+use command_error::CommandError;
 use commands::{Subcommand, show};
 use subcommand::{Execute, Listed, Program, SubcommandEntry};
 
@@ -175,7 +177,8 @@ impl Command {
         // A write beyond `ulimit -f` becomes an error like a full disk. The default would end the process.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
         let program = Program { definition, registry: Arc::new(self.registry), reference: json_reference::markdown };
-        let code = match cli.command.execute(&program) {
+        let checked = switches::check().map_err(CommandError::Usage);
+        let code = match checked.and_then(|()| cli.command.execute(&program)) {
             Ok(code) => code,
             Err(failure) => {
                 terminal::fail(&format!("{failure}\n"));

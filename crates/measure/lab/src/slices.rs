@@ -34,16 +34,24 @@ pub(crate) struct Sliced {
     took: f64,
     /// Excess clocks of slices that took more than twice the median.
     lost: f64,
+    /// Units of work in all slices.
+    units: u64,
 }
 
 impl Sliced {
+    /// Clocks per unit of work in all slices, less what was lost: to compare with means of samples.
+    pub(crate) fn usual_mean(&self) -> f64 {
+        (self.took - self.lost) / self.units as f64
+    }
+
     /// The timing of slices, given as (units of work, clocks).
     pub(crate) fn of(slices: &[(u64, f64)]) -> Sliced {
+        let units = slices.iter().map(|(units, _)| units).sum();
         let each = |&(units, clocks): &(u64, f64)| clocks / units as f64;
         let clocks = median_or_nan(&slices.iter().map(each).collect::<Vec<f64>>());
         let long = slices.iter().filter(|slice| each(slice) > 2.0 * clocks);
         let lost = long.map(|&(units, took)| took - clocks * units as f64).sum();
-        Sliced { clocks, took: slices.iter().map(|(_, took)| took).sum(), lost }
+        Sliced { clocks, took: slices.iter().map(|(_, took)| took).sum(), lost, units }
     }
 }
 
@@ -78,6 +86,7 @@ mod tests {
         slices.extend([(1, 5_000.0), (2, 410.0), (1, 110.0)]);
         let sliced = Sliced::of(&slices);
         assert_eq!((sliced.clocks, sliced.lost), (100.0, 4_900.0 + 210.0));
+        assert_eq!(sliced.usual_mean(), (3_000.0 + 100.0 + 200.0 + 110.0) / 34.0);
         let turn = Turn::of(vec![sliced.clocks], &[sliced, Sliced::of(&[(1, 100.0); 10])]);
         assert_eq!(turn.took, 3_000.0 + 5_520.0 + 1_000.0);
         assert!((turn.lost - 5_110.0 / 9_520.0).abs() < 1e-12);

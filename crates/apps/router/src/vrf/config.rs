@@ -57,11 +57,11 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<String>,
 
-    /// Whether the check of headers, the look-up and the rewriting are apps of their own for all packets, in place of one
-    /// loop that does the three for usual packets, with `ip4-forward` and `ip6-forward`. That costs more, and shows what is
-    /// between them. They are in any case if an interface has `access_in` or `access_out`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub separate_stages: bool,
+    /// Whether one loop checks headers, looks routes up and rewrites usual packets, with `ip4-forward` and `ip6-forward`.
+    /// By default it does, unless an interface has `access_in` or `access_out`. With `false` all packets pass apps of the
+    /// single stages, which costs more and shows what is between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuse: Option<bool>,
 
     /// The network namespace of the host's devices and routes: a name of `ip netns`, or a path such as
     /// `/proc/PID/ns/net`. By default that of the process.

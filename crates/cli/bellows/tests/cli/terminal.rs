@@ -583,3 +583,21 @@ fn fish_completes_the_current_names() {
         assert!(found, "{words:?}: {answer} in {said}");
     }
 }
+
+#[test]
+fn a_switch_for_measurements_has_a_value_that_means_something() {
+    let said = |switch: &str| Sandbox::new().launched_by(&["env", switch]).bellows(&["apps", "tee"]);
+    for (wrong, right) in [
+        ("BELLOWS_SIMD=sse9", "BELLOWS_SIMD=baseline"),
+        ("BELLOWS_HUGE_PAGES=all", "BELLOWS_HUGE_PAGES=packets"),
+        ("BELLOWS_ARENA=on", "BELLOWS_ARENA=off"),
+    ] {
+        let refused = said(wrong);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let (variable, value) = right.split_once('=').unwrap();
+        let error = format!("error: the environment variable {variable} is ");
+        assert!(refused.stderr.starts_with(&error) && refused.stderr.contains(value), "{refused:?}");
+        said(right).success();
+        said(&format!("{variable}=")).success();
+    }
+}

@@ -44,7 +44,11 @@ impl Routed {
     }
 
     pub fn start(&self, more: &[&str]) -> Running<'_> {
-        let example = root().join("examples/router.toml");
+        self.start_example("router.toml", more)
+    }
+
+    fn start_example(&self, name: &str, more: &[&str]) -> Running<'_> {
+        let example = root().join("examples").join(name);
         let running = self.sandbox.start(&[&[example.to_str().unwrap(), "--json"], more].concat());
         traffic::wait_for_answer(&self.hosts[0], HOSTS[1]);
         running
@@ -92,6 +96,45 @@ fn hosts_behind_a_router_reach_one_another() {
         assert_eq!(lost, Some(0), "{part}: {counters:#}");
     }
     assert!(app(&counters, "router/ip4-forward")["in_packets"].as_u64() > Some(1000), "{counters:#}");
+    routed.stop(running);
+}
+
+/// The example with single apps: the loop that the loader puts in front of them forwards nearly all packets.
+#[test]
+fn a_router_of_single_apps_forwards_in_one_loop() {
+    if is_missing("router::a_router_of_single_apps_forwards_in_one_loop", &[]) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start_example("router-stages.toml", &[]);
+    let client = &routed.hosts[0];
+    for address in [HOSTS[1], BEHIND, ROUTER[0], ROUTER[1]] {
+        traffic::ping(client, address, 1500);
+    }
+    let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
+    for direction in [StreamDirection::There, StreamDirection::Back] {
+        traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);
+    }
+    drop(servers);
+    assert_eq!(routed.hosts.each_ref().map(traffic::checksum_errors), [0, 0]);
+    for (words, answer) in [
+        (format!("-t 1 {}", HOSTS[1]), "Time to live exceeded"),
+        ("9.9.9.9".to_owned(), "Destination Net Unreachable"),
+        ("198.51.100.77".to_owned(), "Destination Host Unreachable"),
+    ] {
+        let said = routed.says(&format!("ping -n -c 1 -W 5 {words}"));
+        assert!(said.contains(&format!("From {} ", ROUTER[0])) && said.contains(answer), "ping {words}: {said}");
+    }
+    // A source that belongs to the other side.
+    client.run("ip address add 198.51.100.99/32 dev lo");
+    let said = routed.says(&format!("ping -n -c 2 -i 0.1 -W 1 -I 198.51.100.99 {}", HOSTS[1]));
+    assert!(said.contains("100% packet loss"), "{said}");
+    let counters = running.counters();
+    let packets = |name: &str| app(&counters, name)["in_packets"].as_u64().unwrap_or_default();
+    let (fused, apart) = (packets("ip4-forward"), packets("ip4-input"));
+    assert!(fused > 1_000 && apart * 10 < fused, "{fused} in the loop, {apart} apart: {counters:#}");
+    assert!(app(&counters, "sources")["lost"]["rpf_strict"].as_u64() >= Some(2), "{counters:#}");
+    assert_eq!(app(&counters, "ip4-forward")["lost"].as_object().map(serde_json::Map::len), Some(0), "{counters:#}");
     routed.stop(running);
 }
 

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use super::{Sandbox, root};
 
 /// The networks that need interfaces of certain names. `tests/interfaces/examples.rs` runs them in network namespaces.
-pub const WITH_INTERFACES: [&str; 7] = [
+pub const WITH_INTERFACES: [&str; 8] = [
     "bridge.toml",
     "container.toml",
     "mirror.toml",
     "router-host.toml",
+    "router-stages.toml",
     "router.toml",
     "shared-port.toml",
     "vlan.toml",

@@ -186,6 +186,8 @@ impl Worker {
         while self.breaths < end {
             self.take_breaths(end - self.breaths, &AtomicU32::new(0));
         }
+        // Nobody may handle requests between breaths that are taken by hand, and apps wait for grace periods.
+        self.quiescent();
         self.state.moved.get() - before
     }
 

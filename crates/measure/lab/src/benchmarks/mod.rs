@@ -5,6 +5,7 @@ pub mod apps;
 pub mod blit;
 pub mod breathsim;
 pub mod crossing;
+pub mod day;
 pub mod engine;
 pub mod esp;
 pub mod fib;
@@ -34,6 +35,7 @@ benchmarks! {
         Apps(apps),
         Blit(blit),
         Crossing(crossing),
+        Day(day),
         Engine(engine),
         Esp(esp),
         Fib(fib),

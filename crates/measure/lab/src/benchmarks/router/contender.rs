@@ -73,7 +73,7 @@ pub(super) fn lay_out(task: RouterTask) -> Result<Box<dyn Contender>, String> {
 ///
 /// # Errors
 /// If the file cannot be read, or has no such route of one of the families.
-pub(super) fn prefixes(routes: Option<&Path>) -> Result<Prefixes, String> {
+pub(in crate::benchmarks) fn prefixes(routes: Option<&Path>) -> Result<Prefixes, String> {
     let Some(path) = routes else { return Ok(Prefixes::generated(1).forwarded()) };
     let prefixes = Prefixes::read(path)?.forwarded();
     match (prefixes.ipv4.is_empty(), prefixes.ipv6.is_empty()) {

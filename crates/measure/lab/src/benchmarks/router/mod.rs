@@ -6,7 +6,7 @@
 
 mod bare;
 pub(super) mod circulation;
-mod contender;
+pub(super) mod contender;
 pub(super) mod traffic;
 
 use std::path::PathBuf;

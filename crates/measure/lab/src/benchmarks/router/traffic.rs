@@ -202,7 +202,7 @@ fn word(frame: &[u8], at: usize) -> u32 {
 
 impl Prefixes {
     /// Without those that a router has rules of its own for.
-    pub(super) fn forwarded(mut self) -> Prefixes {
+    pub(in crate::benchmarks) fn forwarded(mut self) -> Prefixes {
         self.ipv4.retain(|prefix| !matches!(prefix.address() >> 24, 0 | 10 | 127 | 224..) && prefix.length() >= 8);
         self.ipv6.retain(|prefix| prefix.address() >> 125 == 1 && prefix.length() >= 3);
         self
