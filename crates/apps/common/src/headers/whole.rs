@@ -1,8 +1,8 @@
 //! Headers as words: templates of those that are sent, and patterns of those that are received.
 //!
 //! A header is written as a whole: its first 32 or 64 bytes, and its last 32, which overlap them. So no copy has a length
-//! that is not known to the compiler. It is compared with the first 64 or 96 bytes of a frame, of which a mask leaves out
-//! those behind it; few frames are shorter.
+//! that is not known to the compiler. A received one is compared in the same way, or, if it is long, with the first 96
+//! bytes of a frame, of which a mask leaves out those behind it; few frames with such a header are shorter.
 
 /// Bytes of the first part of a long header, and of the parts of a short one.
 pub const LONG: usize = 64;
@@ -73,6 +73,10 @@ pub struct Pattern {
     /// Behind the header there are zeros.
     parts: [RegisterWords; PARTS],
     masks: [RegisterWords; PARTS],
+    /// The last bytes of the header, and where they begin.
+    tail: RegisterWords,
+    tail_mask: RegisterWords,
+    tail_at: usize,
     length: usize,
 }
 
@@ -80,7 +84,10 @@ impl Pattern {
     /// A header of `MIN` to `MAX` bytes, of which the bits count that are set in a mask as long.
     pub fn new(header: &[u8], mask: &[u8]) -> Pattern {
         assert!((MIN..=MAX).contains(&header.len()), "a header of {} bytes", header.len());
-        Pattern { parts: parts(header), masks: parts(mask), length: header.len() }
+        let tail_at = header.len() - SHORT;
+        let [tail, ..] = parts(&header[tail_at..]);
+        let [tail_mask, ..] = parts(&mask[tail_at..]);
+        Pattern { parts: parts(header), masks: parts(mask), tail, tail_mask, tail_at, length: header.len() }
     }
 
     /// Whether it has more than [`LONG`] bytes. Hot.
@@ -92,11 +99,15 @@ impl Pattern {
     /// Whether a frame begins with it. Hot.
     #[inline(always)]
     pub fn is_start_of(&self, frame: &[u8]) -> bool {
-        match (self.is_long(), frame.first_chunk::<LONG>(), frame.first_chunk::<MAX>()) {
-            (false, Some(start), _) => self.is_in(start),
-            (true, _, Some(start)) => self.is_in(start),
-            _ => self.is_start_of_short(frame),
+        if self.is_long() {
+            return frame.first_chunk::<MAX>().map_or_else(|| self.is_start_of_short(frame), |start| self.is_in(start));
         }
+        let tail = frame.get(self.tail_at..).and_then(<[u8]>::first_chunk);
+        let (Some(head), Some(tail)) = (frame.first_chunk(), tail) else { return false };
+        let mut differences = Differences::none();
+        differences.add_part(&self.parts[0], &self.masks[0], head);
+        differences.add_part(&self.tail, &self.tail_mask, tail);
+        differences.are_none()
     }
 
     /// Whether it is in as many bytes as it has, or more. Hot.
@@ -108,6 +119,7 @@ impl Pattern {
     }
 
     /// As [`Pattern::is_start_of`], for a frame of any length.
+    #[cold]
     fn is_start_of_short(&self, frame: &[u8]) -> bool {
         let mut start = [0; MAX];
         let length = frame.len().min(MAX);
@@ -130,12 +142,18 @@ impl Differences {
     /// Adds those of a frame with these first bytes, [`LONG`] or [`MAX`] if the pattern is [long](Pattern::is_long). Hot.
     #[inline(always)]
     pub fn add<const N: usize>(&mut self, pattern: &Pattern, start: &[u8; N]) {
-        for (at, part) in start.as_chunks::<SHORT>().0.iter().enumerate() {
-            let words = part.as_chunks().0;
-            for (place, different) in self.0.iter_mut().enumerate() {
-                let word = u64::from_le_bytes(words[place]);
-                *different |= (word ^ pattern.parts[at][place]) & pattern.masks[at][place];
-            }
+        for (at, part) in start.as_chunks().0.iter().enumerate() {
+            self.add_part(&pattern.parts[at], &pattern.masks[at], part);
+        }
+    }
+
+    /// Adds those of a part. Hot.
+    #[inline(always)]
+    fn add_part(&mut self, expected: &RegisterWords, mask: &RegisterWords, part: &[u8; SHORT]) {
+        let words = part.as_chunks().0;
+        for (place, different) in self.0.iter_mut().enumerate() {
+            let word = u64::from_le_bytes(words[place]);
+            *different |= (word ^ expected[place]) & mask[place];
         }
     }
 
@@ -191,7 +209,6 @@ mod tests {
             }
             frame.truncate(cut.max(1));
             let mask = &mask[..header.len()];
-            // A short header is compared in two parts of 32 bytes.
             let is_start = frame.len() >= header.len()
                 && header.iter().zip(&frame).zip(mask).all(|((one, other), mask)| (one ^ other) & mask == 0);
             prop_assert_eq!(Pattern::new(&header, mask).is_start_of(&frame), is_start);

@@ -295,12 +295,14 @@ impl Slots {
         }
     }
 
-    /// Moves an entry that has a place of a key to its own other lines, if one has room there.
+    /// Moves an entry that has a place of a key to its own other lines, if one has room there. Static ones stay: a copy of
+    /// the table line by line, or a look-up on another thread, may miss what moves.
     fn moves_one(&self, Hashed { hash, .. }: Hashed) -> bool {
         let start_of = |line: usize| line & !(LINES_OF_A_KEY - 1);
         let both = |hash: u64| [self.line_of(hash), self.second_line_of(hash)].map(start_of);
         both(hash).into_iter().any(|start| {
-            self.pairs(start..start + LINES_OF_A_KEY).any(|(pair, entry)| {
+            let mut pairs = self.pairs(start..start + LINES_OF_A_KEY).filter(|(_, entry)| !entry.is_static);
+            pairs.any(|(pair, entry)| {
                 let hash = self.hashed(entry.key).hash;
                 let other = both(hash).into_iter().find(|other| *other != start);
                 other.is_some_and(|other| self.moves_to(other, pair, entry, hash))
@@ -517,6 +519,34 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![9 => entry().prop_map(Step::Enter), 1 => (0..AGES).prop_map(Step::Remove)]
+    }
+
+    /// Where nothing else has room, entries move to their other lines, but for static ones.
+    #[test]
+    fn static_entries_stay_in_their_lines() {
+        let slots = Slots::new(64);
+        let entry = |station, is_static| {
+            let [port, since] = [1, 0];
+            Entry { key: key(station), port, age: 0, is_static, is_held: false, moves: 0, since }
+        };
+        let places = |is_static: bool| {
+            let line = |line: usize| slots.entries(line..line + 1).map(move |entry| (line, entry));
+            let kept = (0..slots.lines()).flat_map(line).filter(|(_, entry)| entry.is_static == is_static);
+            kept.map(|(line, entry)| (entry.key.0, line)).collect::<std::collections::BTreeMap<u64, usize>>()
+        };
+        for station in 2..34 {
+            assert!(slots.enter(entry(station, true)));
+        }
+        let before = places(true);
+        let mut moved = 0;
+        for station in 34..2_000 {
+            let learned = places(false);
+            slots.change(slots.hashed(key(station)), |_| Some(entry(station, false)));
+            let after = places(false);
+            moved += learned.iter().filter(|(key, line)| after.get(key) != Some(line)).count();
+            assert_eq!(places(true), before);
+        }
+        assert!(moved > 0);
     }
 
     proptest! {
