@@ -7,6 +7,7 @@
 //! | [`mapping`] | mappings of other processes' files, safe against truncation |
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`notify`] | raising events of other processes without ever waiting for them |
+//! | [`seqpacket`] | Unix sockets that keep the bounds of messages, at a path or with an abstract name |
 //! | [`socket`] | Unix sockets that pass descriptors, never blocking |
 //! | [`socket_file`] | files of Unix sockets: created, exchanged for abandoned ones, and removed |
 
@@ -14,5 +15,6 @@ pub mod confine;
 pub mod mapping;
 pub mod memfd;
 pub mod notify;
+pub mod seqpacket;
 pub mod socket;
 pub mod socket_file;

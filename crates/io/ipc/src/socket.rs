@@ -37,7 +37,7 @@ pub struct Received {
 ///
 /// # Errors
 /// `WouldBlock` if there are none; those of `recvmsg(2)`.
-pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Received> {
+pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -58,7 +58,7 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Received> {
 /// # Errors
 /// `WouldBlock` if the socket accepts nothing; `InvalidInput` for more than [`MAX_FILES`] descriptors; those of
 /// `sendmsg(2)`. No signal is raised if the other side has closed.
-pub fn send(socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
+pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
@@ -163,7 +163,7 @@ pub struct Peer {
 ///
 /// # Errors
 /// Those of `getsockopt(2)`.
-pub fn peer(socket: &UnixStream) -> io::Result<Peer> {
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     let UCred { pid, uid, gid } = socket_peercred(socket)?;
     Ok(Peer { pid: pid.as_raw_pid().cast_unsigned(), uid: uid.as_raw(), gid: gid.as_raw() })
 }

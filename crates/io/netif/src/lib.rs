@@ -11,6 +11,7 @@ mod finder;
 pub mod interface;
 mod joint;
 mod keeper;
+pub mod memif;
 pub mod netdev;
 mod netlink;
 mod queue;

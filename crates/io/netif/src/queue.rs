@@ -104,7 +104,7 @@ macro_rules! queue_counts {
                 &[$((stringify!($field), $help, queue_counts!(@unit $($unit)?)),)*];
 
             /// The number of counts that are drops, which are the first.
-            pub const DROPS: usize = 6;
+            pub const DROPS: usize = 8;
 
             /// The counts.
             pub fn values(&self) -> [u64; QueueCounts::NAMES.len()] {
@@ -128,6 +128,8 @@ queue_counts! {
     rx_bad_header, "packets from the other side whose header is invalid or does not match them";
     rx_no_buffer, "packets from the other side for which the pool had no buffer";
     not_sent, "packets that the kernel took and then did not send";
+    rx_bad_descriptor, "packets from the other side whose descriptors in a shared ring are invalid";
+    not_ip, "packets that are not IP packets, at a port that exchanges nothing else";
     checksums_finished, "packets whose partial checksum was recognized and finished (`finish_checksums`)";
     vlan_tags_restored, "packets whose VLAN tag the kernel had stripped";
     copied, "packets that were copied because the kernel could not use the packet pool, or has them in pieces";

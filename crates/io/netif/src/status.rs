@@ -67,8 +67,8 @@ fn as_text<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok,
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[schemars(title = "Details of a port")]
 pub struct PortDetails {
-    /// Of `af-xdp`: `native` or `generic`, with the reason if native was tried first; of `unix-socket`: `server`,
-    /// `client` or `dgram`.
+    /// Of `af-xdp`: `native` or `generic`, with the reason if native was tried first; of `memif` and `unix-socket`:
+    /// `server`, `client` or `dgram`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Of `af-xdp`: `zero-copy`, or copied by the kernel.
@@ -95,7 +95,7 @@ pub struct PortDetails {
     /// Of `raw-socket` and `tap`: `on` or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloads: Option<String>,
-    /// Of `raw-socket`: slots of each ring for arriving frames.
+    /// Slots of each ring: of `raw-socket` for arriving frames, of `memif` in each direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring_size: Option<String>,
     /// Of `raw-socket` with several queues: how they share the arriving frames.
@@ -104,7 +104,8 @@ pub struct PortDetails {
     /// Of `tap`: `created`, `opened`, or moved to another network namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Of `unix-socket`: the other side's process and user, or its socket.
+    /// Of `memif` and `unix-socket`: the other side's process and user, or its socket; the name that a server of `memif`
+    /// has for its interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// Of `af-xdp` and `raw-socket`: addresses of a router or its host for which the kernel answers ARP requests, too.

@@ -66,6 +66,8 @@ counters! { for[K: InterfaceKind] InterfacePort<K>;
     drop RX_BAD_HEADER = "rx_bad_header", "packets from the other side whose header is invalid or does not match them";
     drop RX_NO_BUFFER = "rx_no_buffer", "packets from the other side for which the pool had no buffer";
     drop NOT_SENT = "not_sent", "packets that the kernel took and then did not send";
+    drop RX_BAD_DESCRIPTOR = "rx_bad_descriptor", "packets from the other side whose descriptors in a shared ring are invalid";
+    drop NOT_IP = "not_ip", "packets that are not IP packets, at a port that exchanges nothing else";
     table COUNTS = COUNTS;
 }
 
@@ -323,6 +325,8 @@ impl<K: InterfaceKind> InterfaceRole<K> {
         InterfacePort::<K>::RX_BAD_HEADER,
         InterfacePort::<K>::RX_NO_BUFFER,
         InterfacePort::<K>::NOT_SENT,
+        InterfacePort::<K>::RX_BAD_DESCRIPTOR,
+        InterfacePort::<K>::NOT_IP,
     ];
 
     /// Sends what waits for one queue, and what is in the link if it is the only one.
@@ -438,7 +442,7 @@ impl Status for StatusJson {
 
 /// The status of a port.
 #[derive(JsonSchema, Serialize)]
-#[schemars(title = "Status of `af-xdp`, `raw-socket`, `tap` and `unix-socket`")]
+#[schemars(title = "Status of `af-xdp`, `memif`, `raw-socket`, `tap` and `unix-socket`")]
 pub struct InterfacePortStatus<'a> {
     /// True: `show interfaces` lists apps whose status says so.
     interface: bool,
@@ -458,7 +462,8 @@ pub struct InterfacePortStatus<'a> {
     details: PortDetails,
     /// The open queues, in order; empty while there are none.
     queues: Vec<QueueStatus>,
-    /// The kernel's interface; absent while there is none, and for `unix-socket`.
+    /// The kernel's interface; absent while there is none, and for `memif` and
+    /// `unix-socket`.
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<KernelLink>,
 }

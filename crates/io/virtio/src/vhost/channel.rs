@@ -86,7 +86,7 @@ impl Channel {
             }
             let have = self.bytes.len();
             self.bytes.resize(have + wanted, 0);
-            let received = socket::receive(&self.socket, &mut self.bytes[have..]);
+            let received = socket::receive(&*self.socket, &mut self.bytes[have..]);
             self.bytes.truncate(have + received.as_ref().map_or(0, |received| received.bytes));
             let received = match received {
                 Ok(received) => received,
@@ -151,7 +151,7 @@ impl Channel {
         let started = Instant::now();
         while sent < message.len() {
             let files = if sent == 0 { files } else { &[] };
-            match socket::send(&self.socket, &message[sent..], files) {
+            match socket::send(&*self.socket, &message[sent..], files) {
                 Ok(more) => sent += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
