@@ -83,7 +83,11 @@ pub const FOR_TESTS: &[Tool] = &[
 
 /// The programs for tests with other programs' drivers and with guests.
 pub const PEERS: &[Tool] = &[
-    Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver at vhost-user ports" },
+    Tool {
+        programs: &["dpdk-testpmd"],
+        package: "dpdk-dev",
+        purpose: "DPDK's virtio driver at vhost-user ports, and its memif",
+    },
     Tool {
         programs: &["qemu-system-x86_64"],
         package: "qemu-system-x86",

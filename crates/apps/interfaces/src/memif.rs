@@ -242,7 +242,11 @@ impl Config {
         };
         if client.memory().is_none() {
             let message = "the buffers of all rings together have more than 4 GiB";
-            return Err(SettingError::at("buffer_size", message, "give less of `queues`, `ring_size` or `buffer_size`"));
+            return Err(SettingError::at(
+                "buffer_size",
+                message,
+                "give less of `queues`, `ring_size` or `buffer_size`",
+            ));
         }
         Ok(client)
     }

@@ -107,7 +107,7 @@ impl ClientHandshake {
                     return Ok(true);
                 }
                 Message::Disconnect { text, .. } => return Err(HandshakeError::Refused(text)),
-                message => return Err(HandshakeError::Protocol(format!("it sent {message:?} out of turn"))),
+                message => return Err(HandshakeError::Protocol(format!("a message came out of turn: {message:?}"))),
             }
             if let Some((message, file)) = self.messages.pop_front() {
                 self.channel.send(&message, file.as_ref().map(AsFd::as_fd))?;

@@ -105,7 +105,7 @@ impl ServerHandshake {
                     return Ok(true);
                 }
                 message => {
-                    return Err(HandshakeError::Protocol(format!("it sent {message:?} out of turn")));
+                    return Err(HandshakeError::Protocol(format!("a message came out of turn: {message:?}")));
                 }
             }
             self.channel.send(&Message::Ack, None)?;

@@ -130,7 +130,7 @@ pub(super) static SECTIONS: &[Section] = &[
         text: &[
             "An interface is an app that connects the network to the outside: it is linked on one side only (a reader, a \
              source, a writer, a sink), or its type says so (`Configure::INTERFACE`: `af-xdp`, `raw-socket`, `tap`, \
-             `unix-socket`, `vhost-user`, `virtio-user`), or its status (`App::status`) has `\"interface\": true`.",
+             `memif`, `unix-socket`, `vhost-user`, `virtio-user`), or its status (`App::status`) has `\"interface\": true`.",
         ],
         whole: Some(schema_of::<ShownInterfaces>()),
         parts: &[],

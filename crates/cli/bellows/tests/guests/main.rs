@@ -1,6 +1,7 @@
-//! Guests under QEMU and DPDK's driver, at the ports for virtual machines.
+//! Guests under QEMU and DPDK's drivers, at the ports for virtual machines and for shared memory.
 
 mod dpdk;
+mod memif;
 mod memory_nodes;
 mod qemu;
 mod unix_socket;

@@ -9,11 +9,12 @@ use crate::support::Sandbox;
 use crate::support::vhost::Network;
 
 /// Name, type and keys of the ports. Each sends what it receives to the next one.
-const PORTS: [(&str, &str, &str); 6] = [
+const PORTS: [(&str, &str, &str); 7] = [
     ("fast", "af-xdp", "interface = \"fast\"\n"),
     ("raw", "raw-socket", "interface = \"raw\"\n"),
     ("tap", "tap", "interface = \"tap7\"\nmtu = 1400\n"),
     ("unix", "unix-socket", "kind = \"stream\"\nmode = \"server\"\nsocket = \"unix.sock\"\n"),
+    ("shared", "memif", "role = \"server\"\nsocket = \"memif.sock\"\n"),
     ("guest", "vhost-user", "socket = \"guest.sock\"\n"),
     ("device", "virtio-user", "socket = \"device.sock\"\n"),
 ];

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bellows_ipc::seqpacket::Address;
-use bellows_memif::{Receiver, RingBell, RingError, Transmitter};
 pub use bellows_memif::{ClientConfig, MAX_LOG2_SIZE, MIN_BUFFER, Mode, SECRET_LENGTH, ServerConfig};
+use bellows_memif::{Receiver, RingBell, RingError, Transmitter};
 use bellows_packet::{Packet, Vector};
 use bellows_ports::{Accepted, QueueBell, SendQueue, Taken};
 use bellows_sys::access::FileAccess;

@@ -10,6 +10,7 @@ use bellows_ipc::seqpacket::{self, Listener};
 use bellows_memif::{Channel, ClientConfig, ClientHandshake, Regions, ServerConfig, ServerHandshake, Session};
 use bellows_sys::access::FileAccess;
 use bellows_sys::remedy;
+use bellows_sys::wake::sleep_until_readable;
 
 use super::{MemifConfig, MemifQueue, MemifRole};
 use crate::release::wait_for_other_owners;
@@ -21,6 +22,9 @@ const MAX_PENDING: usize = 8;
 
 /// The longest time for a handshake.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(2);
+
+/// Time for which a server that has accepted the connection is waited for at once.
+const ANSWER: Duration = Duration::from_millis(200);
 
 /// A session that ends sooner is followed by a pause: peers that come and go must not keep the threads busy.
 const SHORT: Duration = Duration::from_millis(100);
@@ -138,15 +142,25 @@ impl MemifSource {
                 (ClientHandshake::new(Channel::new(socket)), Instant::now())
             }
         };
-        match server.advance(config) {
-            Ok(true) => return Ok(server.complete()),
-            Ok(false) if since.elapsed() < MAX_HANDSHAKE => self.server = Some((server, since)),
-            // It may have another client.
-            Ok(false) => self.fails("the server does not answer; does it have another client?"),
-            Err(error) => {
-                self.fails(&error.to_string());
-                server.refuse(&error);
+        // A server that is there answers at once, and the packets of the first breath find the queues.
+        let start = Instant::now();
+        loop {
+            match server.advance(config) {
+                Ok(true) => return Ok(server.complete()),
+                Ok(false) if start.elapsed() < ANSWER => {
+                    let left = ANSWER.saturating_sub(start.elapsed());
+                    let _ = sleep_until_readable(&[server.as_fd()], Some(left));
+                    continue;
+                }
+                Ok(false) if since.elapsed() < MAX_HANDSHAKE => self.server = Some((server, since)),
+                // It may have another client.
+                Ok(false) => self.fails("the server does not answer; does it have another client?"),
+                Err(error) => {
+                    self.fails(&error.to_string());
+                    server.refuse(&error);
+                }
             }
+            break;
         }
         Ok(None)
     }
