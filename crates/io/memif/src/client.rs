@@ -172,7 +172,8 @@ impl ClientHandshake {
     /// The rings after a complete handshake; `None` before it is complete.
     pub fn complete(self) -> Option<Session> {
         let ClientHandshake { channel, made, server, .. } = self;
-        let Made { regions, receivers, transmitters, ring_size } = made?;
+        let Made { regions, mut receivers, transmitters, ring_size } = made?;
+        receivers.iter_mut().for_each(Receiver::begin);
         Some(Session { channel, peer: server, regions, receivers, transmitters, ring_size })
     }
 

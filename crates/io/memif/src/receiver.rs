@@ -7,8 +7,8 @@ use bellows_blit::Blitter;
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Packet, Vector};
 use bellows_sys::wake::PeerEvent;
 
+use crate::Mode;
 use crate::ring::{Descriptor, NEXT, Ring, RingBell, RingError};
-use crate::{Mode, Side};
 
 /// The Ethernet header of a packet of [`Mode::Ip`].
 pub(crate) const HEADER: usize = 14;
@@ -60,6 +60,9 @@ pub struct Receiver {
     bell: Arc<RingBell>,
 }
 
+/// Why a packet is not delivered, and an empty packet with an ordinary buffer, if there is one, for the next one.
+type Undelivered = (Loss, Option<Packet>);
+
 /// Why a packet is not delivered.
 enum Loss {
     BadDescriptor,
@@ -69,24 +72,25 @@ enum Loss {
 }
 
 impl Receiver {
-    /// A server starts where its tail is, so that it takes nothing twice; a client where the server's is, and offers
-    /// all its buffers.
+    /// A server starts where its tail is, so that it takes nothing twice. A client [begins](Receiver::begin) later.
     pub(crate) fn new(ring: Ring, buffers: Option<Buffers>, mode: Mode, event: Option<PeerEvent>) -> Receiver {
-        let next = match ring.side() {
-            Side::Server => ring.ours(),
-            Side::Client => ring.theirs(),
-        };
+        let next = ring.ours();
         let bell = Arc::new(RingBell::new(&ring, event, next));
         let (blitter, share, counts) = (Blitter::new(), LargeShare::new(), ReceiveCounts::default());
-        let receiver = Receiver { ring, buffers, mode, next, blitter, share, counts, bell };
-        if let Some(buffers) = receiver.buffers {
-            let size = receiver.ring.size();
-            for index in 0..size {
-                receiver.ring.write(index, buffers.descriptor(index, size - 1));
-            }
-            receiver.ring.publish(next.wrapping_add(size));
+        Receiver { ring, buffers, mode, next, blitter, share, counts, bell }
+    }
+
+    /// Lets a client start where the server's tail is, and offer all its buffers. Only when the server has accepted the
+    /// connection: that of DPDK sets both indices to 0 before.
+    pub(crate) fn begin(&mut self) {
+        let Some(buffers) = self.buffers else { return };
+        self.next = self.ring.theirs();
+        self.bell.moved(self.next);
+        let size = self.ring.size();
+        for index in 0..size {
+            self.ring.write(index, buffers.descriptor(index, size - 1));
         }
-        receiver
+        self.ring.publish(self.next.wrapping_add(size));
     }
 
     /// The bell by which an engine sees that packets have come.
@@ -171,7 +175,7 @@ impl Receiver {
     /// Takes the next packet, which has at most `there` pieces, into an empty packet with an ordinary buffer. Returns the
     /// number of its pieces, what they cost of the budget, and the packet or why there is none.
     #[inline(always)]
-    fn take(&mut self, there: u16, empty: Option<Packet>) -> (u16, usize, Result<Packet, (Loss, Option<Packet>)>) {
+    fn take(&mut self, there: u16, empty: Option<Packet>) -> (u16, usize, Result<Packet, Undelivered>) {
         let descriptor = self.ring.read(self.next);
         let length = descriptor.length as usize;
         if descriptor.flags & NEXT != 0 || length > DATA_ROOM || self.mode == Mode::Ip {
@@ -192,7 +196,7 @@ impl Receiver {
         there: u16,
         mut descriptor: Descriptor,
         empty: Option<Packet>,
-    ) -> (u16, usize, Result<Packet, (Loss, Option<Packet>)>) {
+    ) -> (u16, usize, Result<Packet, Undelivered>) {
         let (mut pieces, mut length) = (0, 0);
         let skipped = if self.mode == Mode::Ip { HEADER } else { 0 };
         let mut result = empty.ok_or((Loss::NoBuffer, None)).map(|mut packet| {
@@ -219,12 +223,7 @@ impl Receiver {
     }
 
     /// Adds a piece to a packet.
-    fn add(
-        &mut self,
-        mut packet: Packet,
-        index: u16,
-        descriptor: Descriptor,
-    ) -> Result<Packet, (Loss, Option<Packet>)> {
+    fn add(&mut self, mut packet: Packet, index: u16, descriptor: Descriptor) -> Result<Packet, Undelivered> {
         let length = descriptor.length as usize;
         let Some(source) = self.source(index, descriptor) else {
             return Err((Loss::BadDescriptor, self.emptied(packet)));
@@ -246,7 +245,7 @@ impl Receiver {
     }
 
     /// Checks a packet that is complete, of `length` bytes from the ring.
-    fn finish(&mut self, mut packet: Packet, length: usize) -> Result<Packet, (Loss, Option<Packet>)> {
+    fn finish(&mut self, mut packet: Packet, length: usize) -> Result<Packet, Undelivered> {
         if length == 0 {
             return Err((Loss::BadDescriptor, self.emptied(packet)));
         }

@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 
 use bellows_ipc::seqpacket::{self, Address, Listener};
@@ -269,21 +270,29 @@ fn a_client_takes_what_the_server_allows() {
     let config = client_config();
     let mut client = ClientHandshake::new(far);
     near.send(&Message::Hello(hello()), None).unwrap();
-    let mut rings = Vec::new();
+    let (mut rings, mut memory) = (Vec::new(), None);
     loop {
         assert!(!client.advance(&config).unwrap());
         match near.receive().unwrap() {
             Some((Message::Connect(_), _)) => break,
             Some((Message::AddRing(ring), Some(_))) => rings.push((ring.to_server, ring.index, ring.log2_size)),
-            Some((Message::Init(_), None) | (Message::AddRegion { index: 0, .. }, Some(_))) => {}
+            Some((Message::AddRegion { index: 0, .. }, Some(file))) => memory = Some(file),
+            Some((Message::Init(_), None)) => {}
             other => panic!("{other:?}"),
         }
         near.send(&Message::Ack, None).unwrap();
     }
     assert_eq!(rings, [(true, 0, 2), (true, 1, 2), (false, 0, 2)]);
+    // DPDK's server begins all rings at 0 now; the client offers its buffers afterwards.
+    let memory = memory.unwrap();
+    let head = u64::from(2 * RingSpec::length(2)) + 6;
+    memory.write_all_at(&[0; 2], head).unwrap();
     near.send(&Message::Connected("x".to_owned()), None).unwrap();
     assert!(client.advance(&config).unwrap());
     assert_eq!(client.complete().unwrap().ring_size, 4);
+    let mut offered = [0; 2];
+    memory.read_exact_at(&mut offered, head).unwrap();
+    assert_eq!(u16::from_ne_bytes(offered), 4);
 }
 
 #[test]

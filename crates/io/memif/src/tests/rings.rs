@@ -75,7 +75,9 @@ fn buffers(side: Side) -> Option<Buffers> {
 }
 
 fn receiver(shared: &Shared, side: Side) -> Receiver {
-    Receiver::new(shared.ring(side), buffers(side), Mode::Ethernet, None)
+    let mut receiver = Receiver::new(shared.ring(side), buffers(side), Mode::Ethernet, None);
+    receiver.begin();
+    receiver
 }
 
 fn transmitter(shared: &Shared, side: Side) -> Transmitter {

@@ -3,7 +3,10 @@ use std::time::Duration;
 
 use bellows_ipc::seqpacket;
 use bellows_memif::{AddRing, Channel, Init, Message, VERSION};
-use bellows_testkit::{eventually, scratch};
+use bellows_testkit::frames::{self, assert_same};
+use bellows_testkit::skips::{is_left_out, is_skipped};
+use bellows_testkit::testpmd::Launch;
+use bellows_testkit::{eventually, programs, scratch};
 
 use super::*;
 use crate::status::{PortStatus, State};
@@ -164,4 +167,76 @@ fn a_broken_ring_ends_the_session_and_nothing_else() {
     });
     std::thread::sleep(Duration::from_millis(10));
     talk(&mut one, &mut two);
+}
+
+/// DPDK's driver in both roles: frames come back byte by byte, also to one that comes after another was killed. They are
+/// within one of its buffers, because 22.11 leaves flags of longer ones behind.
+#[test]
+fn dpdk_exchanges_frames_in_both_roles() {
+    let test = "dpdk_exchanges_frames_in_both_roles";
+    if is_left_out(test) || is_skipped(test, programs::missing(&["dpdk-testpmd", "stdbuf"])) {
+        return;
+    }
+    let (folder, path) = place();
+    let file = |name: &str| path.with_file_name(name);
+    let sent = frames::random(5_000, |number| 60 + number * 7_919 % 1_455, 3);
+    frames::write(&file("sent.pcap"), &sent);
+    let secret = *b"mellon\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    for role in ["client", "server"] {
+        let mut config = if role == "client" { server(&path, 1) } else { client(&path, 1) };
+        match &mut config.role {
+            MemifRole::Server(config, _) => (config.id, config.secret) = (5, secret),
+            MemifRole::Client(config) => {
+                (config.id, config.secret, config.log2_size, config.buffer_size) = (5, secret, 10, 2_048);
+            }
+        }
+        let mut port = Port::start(config);
+        for is_killed in [true, false] {
+            let memif =
+                format!("net_memif0,role={role},id=5,socket={},socket-abstract=no,secret=mellon", path.display());
+            let pcap = format!(
+                "net_pcap0,rx_pcap={},tx_pcap={}",
+                file("sent.pcap").display(),
+                file("returned.pcap").display()
+            );
+            let launch = Launch {
+                cpus: "0".to_owned(),
+                hugepages: false,
+                megabytes: 256,
+                devices: vec![memif, pcap],
+                environment: Vec::new(),
+                // The frames to replay must wait for the start.
+                options: ["--total-num-mbufs=32768", "--no-flush-rx"].map(String::from).into(),
+            };
+            let mut testpmd = launch.start().unwrap();
+            eventually("a connection", || port.is_up());
+            testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+            let (mut packets, mut waiting, mut returned) = (Vector::new(), Vec::new(), 0);
+            eventually("all frames are back", || {
+                // All that comes goes back, as fast as it comes.
+                for _ in 0..1_000 {
+                    let queue = &mut port.open().unwrap()[0];
+                    queue.receive(&mut packets, 256).unwrap();
+                    waiting.extend(packets.drain(usize::MAX));
+                    let count = queue.send(&waiting).unwrap().count;
+                    returned += count;
+                    waiting.drain(..count);
+                }
+                returned == sent.len()
+            });
+            eventually("all frames at DPDK", || testpmd.forwarded().unwrap().port(1).1 == sent.len() as u64);
+            assert_eq!(port.open().unwrap()[0].counts(), QueueCounts::default());
+            if is_killed {
+                testpmd.kill();
+                eventually("the end of the connection", || !port.is_up());
+                // DPDK does not replace an abandoned socket.
+                let _ = (role == "server").then(|| std::fs::remove_file(&path));
+            } else {
+                testpmd.command("stop").unwrap();
+                testpmd.quit().unwrap();
+                assert_same(role, &frames::read(&file("returned.pcap")), &sent);
+            }
+        }
+    }
+    drop(folder);
 }
