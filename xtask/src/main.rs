@@ -9,6 +9,7 @@ mod capture_check;
 mod commands;
 mod deny;
 mod docs;
+mod dpdk;
 mod fast;
 mod fresh;
 mod fuzz;
@@ -68,6 +69,7 @@ const TASKS: &[Task] = &[
     },
     Task { name: "book", summary: "makes a book for a browser of the pages in docs", run: book::run },
     Task { name: "package", summary: "makes the Debian package of the release build", run: package::run },
+    Task { name: "dpdk", summary: "builds the object with which Bellows opens the installed DPDK", run: dpdk::run },
     Task {
         name: "record-quickstart",
         summary: "records the capture of the quickstart again (as root)",
@@ -118,6 +120,7 @@ Options:
   book                                make the book, with references of apps and commands
   package [--check] [--reproduce]     make the Debian package; install, run and remove it in a folder of its own; build
                                       it twice and compare
+  dpdk [FOLDER]                       build libbellows-dpdk.so into the folder, or into target/dpdk
   wrap [FILE...]                      wrap the text of Markdown pages at 100 columns
   record-quickstart                   record examples/captures/quickstart.pcap again (as root)
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod af_xdp;
+pub mod dpdk;
 mod port;
 pub mod raw_socket;
 pub mod tap;
@@ -22,6 +23,7 @@ pub use virtio::VirtioStatus;
 pub fn register(registry: Registry) -> Registry {
     registry
         .with::<af_xdp::AfXdp>()
+        .with::<dpdk::Dpdk>()
         .with::<raw_socket::RawSocket>()
         .with::<tap::Tap>()
         .with::<unix_socket::UnixSocket>()

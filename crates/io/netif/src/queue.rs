@@ -35,6 +35,12 @@ pub trait Queue: SendQueue<Error = QueueError> + Send + 'static {
         Ok(false)
     }
 
+    /// Whether nothing says that frames have arrived, so that the queue must be asked in every breath and the engine never
+    /// sleeps.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
     /// Sends what was taken since the last call of it. Called after each series of [`SendQueue::send`].
     ///
     /// # Errors
@@ -104,7 +110,7 @@ macro_rules! queue_counts {
                 &[$((stringify!($field), $help, queue_counts!(@unit $($unit)?)),)*];
 
             /// The number of counts that are drops, which are the first.
-            pub const DROPS: usize = 6;
+            pub const DROPS: usize = 9;
 
             /// The counts.
             pub fn values(&self) -> [u64; QueueCounts::NAMES.len()] {
@@ -128,6 +134,10 @@ queue_counts! {
     rx_bad_header, "packets from the other side whose header is invalid or does not match them";
     rx_no_buffer, "packets from the other side for which the pool had no buffer";
     not_sent, "packets that the kernel took and then did not send";
+    missed, "packets that the device dropped because this app did not take them in time (DPDK's `imissed`)";
+    no_mbuf, "packets that the driver dropped because the pool had no buffer (DPDK's `rx_nombuf`)";
+    errors, "packets that the device received with errors (DPDK's `ierrors`)";
+    send_errors, "packets that the driver refused, which are tried again, or failed to send (DPDK's `oerrors`)";
     checksums_finished, "packets whose partial checksum was recognized and finished (`finish_checksums`)";
     vlan_tags_restored, "packets whose VLAN tag the kernel had stripped";
     copied, "packets that were copied because the kernel could not use the packet pool, or has them in pieces";

@@ -37,7 +37,7 @@ pub enum State {
 pub struct KernelLink {
     /// Its present name.
     pub name: String,
-    /// Its number in its network namespace.
+    /// Its number in its network namespace; of `dpdk`, DPDK's number of the port.
     pub index: u32,
     /// Its Ethernet address; null without one.
     #[serde(serialize_with = "as_text")]
@@ -74,16 +74,19 @@ pub struct PortDetails {
     /// Of `af-xdp`: `zero-copy`, or copied by the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,
-    /// Of `af-xdp`: the packet pool, or copies and the reason.
+    /// Of `dpdk`: DPDK's release, and the memory of its own structures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
+    /// Of `af-xdp` and `dpdk`: the packet pool, or copies and the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Of `af-xdp`: of one buffer, or of several.
+    /// Of `af-xdp` and `dpdk`: of one buffer, or of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<String>,
     /// Of `af-xdp`: who finishes those of sent packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksums: Option<String>,
-    /// Of `af-xdp` and `raw-socket`: `on` or `off`.
+    /// Of `af-xdp`, `dpdk` and `raw-socket`: `on` or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<String>,
     /// Their number, or for `af-xdp` their numbers; not of `unix-socket`.
@@ -95,7 +98,7 @@ pub struct PortDetails {
     /// Of `raw-socket` and `tap`: `on` or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloads: Option<String>,
-    /// Of `raw-socket`: slots of each ring for arriving frames.
+    /// Of `raw-socket`: slots of each ring for arriving frames; of `dpdk`: descriptors of each queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring_size: Option<String>,
     /// Of `raw-socket` with several queues: how they share the arriving frames.
@@ -327,7 +330,7 @@ impl PortStatus {
     }
 
     /// Records that the interface works, or is down or has no carrier, and logs a change while the queues are open.
-    pub(crate) fn carries(&self, works: bool) {
+    pub fn carries(&self, works: bool) {
         let mut contents = self.lock();
         contents.snapshot.state = if works { State::Up } else { State::Down };
         if contents.is_open && contents.has_begun {

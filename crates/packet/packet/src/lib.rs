@@ -4,6 +4,7 @@
 //! - [`pool`] is the packet pool: one reservation of buffers per process. Each thread caches free buffers in
 //!   *magazines*, which it trades with other threads through a global depot.
 //! - [`Loans`] are buffers that the kernel receives frames in and sends packets from.
+//! - [`SharedLoans`] are the same of drivers inside the process.
 //! - [`Vector`] is an array of up to 1,024 packets. A link holds one vector.
 //!
 //! Vectors and magazines lie in the [arena](bellows_arena), at places that are the same in every process that does the
@@ -29,6 +30,7 @@ mod loans;
 mod mark;
 mod offload;
 mod packet;
+mod shared_loans;
 mod vector;
 
 pub use bellows_pool::{
@@ -40,6 +42,7 @@ pub use loans::{Loans, Positions};
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;
 pub use packet::{Burst, Meta, Packet, handle, narrow_all, prepend_all, trim_front_all};
+pub use shared_loans::{ReceivedFrame, SharedLoans};
 pub use vector::{CAPACITY, Drain, Template, Vector, VectorMemory, free_all, push_copies, push_filled};
 
 /// The packet pool of the process.

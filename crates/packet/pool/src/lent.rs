@@ -267,6 +267,10 @@ impl Drop for Lent {
 
 const _: () = assert!(DATA_OFFSET > 0, "data never starts where its buffer does, as Class::number requires");
 
+/// Tests of loans compare the use of the whole pool.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -406,9 +410,6 @@ mod tests {
             prop_assert_eq!(usage(), before);
         }
     }
-
-    /// The tests here compare the use of the whole pool.
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
     fn a_borrower_that_ends_gives_everything_back() {

@@ -13,6 +13,7 @@
 //! | `magazine` | stacks of free buffers, which threads trade with the pool |
 //! | `parts` | the parts of the pool on the memory nodes, each with its depot |
 //! | `pool` | the process's one reservation of buffers |
+//! | `shared_lent` | buffers that drivers in the process have |
 //! | `share` | a port's share of the large buffers |
 //! | `thread` | each thread's cache of free buffers |
 
@@ -24,6 +25,7 @@ mod magazine;
 mod parts;
 mod pool;
 mod share;
+mod shared_lent;
 mod thread;
 
 pub use accounts::{ANYONE, AccountNumber};
@@ -34,6 +36,7 @@ pub use pool::{
     Area, Config, Error, MIN_PACKETS, Usage, area, config, ensure, init, owner_of, pages, start_of, starts_of, usage,
 };
 pub use share::LargeShare;
+pub use shared_lent::SharedLent;
 pub use thread::{
     Buffers, buffer_use, free, free_many, return_free_buffers, return_free_buffers_to_sleep, share_free_buffers,
     sort_free_buffers, take_large, with_free_buffers,

@@ -1,11 +1,12 @@
 //! Helpers shared by the tests of several crates.
 //!
 //! Functions here panic when something other than the subject of the test goes wrong: the test then fails with that
-//! message. [`testpmd`] and the functions that `xtask` uses as well return errors.
+//! message. [`testpmd`], [`dpdk`] and the functions that `xtask` uses as well return errors.
 #![forbid(unsafe_code)]
 
 pub mod captures;
 pub mod child;
+pub mod dpdk;
 pub mod frames;
 pub mod guest;
 pub mod hugepages;

@@ -66,6 +66,9 @@ counters! { for[K: InterfaceKind] InterfacePort<K>;
     drop RX_BAD_HEADER = "rx_bad_header", "packets from the other side whose header is invalid or does not match them";
     drop RX_NO_BUFFER = "rx_no_buffer", "packets from the other side for which the pool had no buffer";
     drop NOT_SENT = "not_sent", "packets that the kernel took and then did not send";
+    drop MISSED = "missed", "packets that the device dropped because this app did not take them in time (DPDK's `imissed`); likely: more comes than one worker can do; see `bellows top`, and use several `queues` and workers";
+    drop NO_MBUF = "no_mbuf", "packets that the driver dropped because the pool had no buffer (DPDK's `rx_nombuf`)";
+    drop ERRORS = "errors", "packets that the device received with errors (DPDK's `ierrors`)";
     table COUNTS = COUNTS;
 }
 
@@ -230,6 +233,11 @@ impl<K: InterfaceKind> Role for InterfaceRole<K> {
         self.is_deaf = !receives && can_ignore;
         let receives = !self.is_deaf;
         let queues = self.queues.get().map_or(&mut [][..], |queues| &mut queues[..]);
+        if receives && queues.iter().any(Queue::is_polled) {
+            self.bell = None;
+            io.slot(RECEIVE).always();
+            return;
+        }
         self.bell = match queues {
             [only] if receives => Some(only.bell()),
             _ => None,
@@ -323,6 +331,9 @@ impl<K: InterfaceKind> InterfaceRole<K> {
         InterfacePort::<K>::RX_BAD_HEADER,
         InterfacePort::<K>::RX_NO_BUFFER,
         InterfacePort::<K>::NOT_SENT,
+        InterfacePort::<K>::MISSED,
+        InterfacePort::<K>::NO_MBUF,
+        InterfacePort::<K>::ERRORS,
     ];
 
     /// Sends what waits for one queue, and what is in the link if it is the only one.
@@ -438,7 +449,7 @@ impl Status for StatusJson {
 
 /// The status of a port.
 #[derive(JsonSchema, Serialize)]
-#[schemars(title = "Status of `af-xdp`, `raw-socket`, `tap` and `unix-socket`")]
+#[schemars(title = "Status of `af-xdp`, `dpdk`, `raw-socket`, `tap` and `unix-socket`")]
 pub struct InterfacePortStatus<'a> {
     /// True: `show interfaces` lists apps whose status says so.
     interface: bool,

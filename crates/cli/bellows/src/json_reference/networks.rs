@@ -129,7 +129,7 @@ pub(super) static SECTIONS: &[Section] = &[
         commands: &["show interfaces"],
         text: &[
             "An interface is an app that connects the network to the outside: it is linked on one side only (a reader, a \
-             source, a writer, a sink), or its type says so (`Configure::INTERFACE`: `af-xdp`, `raw-socket`, `tap`, \
+             source, a writer, a sink), or its type says so (`Configure::INTERFACE`: `af-xdp`, `dpdk`, `raw-socket`, `tap`, \
              `unix-socket`, `vhost-user`, `virtio-user`), or its status (`App::status`) has `\"interface\": true`.",
         ],
         whole: Some(schema_of::<ShownInterfaces>()),

@@ -5,6 +5,7 @@ mod access;
 mod bridge;
 mod changes;
 mod checksums;
+mod dpdk;
 mod ecmp;
 mod ends;
 mod examples;

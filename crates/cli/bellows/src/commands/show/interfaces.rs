@@ -48,7 +48,7 @@ struct ShownInterface {
     kind: String,
     /// `up`, `failed` (it has panicked), `stopped` (the network's process is stopped) or `crashed` (the network has
     /// crashed), or the `state` in its status, such as `listening` (`vhost-user`) or `waiting` ([ports at
-    /// interfaces](#status-of-af-xdp-raw-socket-tap-and-unix-socket)).
+    /// interfaces](#status-of-af-xdp-dpdk-raw-socket-tap-and-unix-socket)).
     state: String,
     /// Packets into the network.
     rx: InterfaceTraffic,

@@ -90,7 +90,7 @@ const OF_THE_KERNEL: [&str; 2] = ["Details of a port", "Interface of the kernel"
 const ANSWERED: (&str, &str) = ("Details of a port", "kernel_answers_for");
 
 /// Only ports at the kernel's interfaces have it.
-const LINK: (&str, &str) = ("Status of `af-xdp`, `raw-socket`, `tap` and `unix-socket`", "link");
+const LINK: (&str, &str) = ("Status of `af-xdp`, `dpdk`, `raw-socket`, `tap` and `unix-socket`", "link");
 
 /// The status of an app or shared object.
 fn status<'a>(shown: &'a Value, name: &str) -> &'a Value {
