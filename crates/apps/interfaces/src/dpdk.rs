@@ -113,7 +113,7 @@ impl Configure for Dpdk {
     const SYSTEM: SystemAccess = SystemAccess {
         families: &["AF_INET", "AF_NETLINK", "AF_PACKET"],
         calls: &["mbind", "set_mempolicy", "get_mempolicy"],
-        devices: &["/dev/vfio", "/dev/net/tun"],
+        devices: &["/dev/vfio/vfio", "/dev/net/tun"],
         locks: true,
     };
     const STATUS: Option<OutputSchema> = Some(OutputSchema::of::<InterfacePortStatus<'static>>());
@@ -124,14 +124,13 @@ impl Configure for Dpdk {
     }
 
     fn capabilities(config: &Config) -> Set {
-        let wanted = match name(&config.device) {
+        match name(&config.device) {
             device if device.starts_with("net_tap") => Set::NET_ADMIN,
             device if device.starts_with("net_af_packet") => Set::NET_RAW,
             device if device.starts_with("net_") => Set::EMPTY,
-            _ => Set::NET_RAW | Set::IPC_LOCK,
-        };
-        // A device may need less than its kind usually does.
-        wanted & permitted()
+            // Not every card takes them.
+            _ => (Set::NET_RAW | Set::IPC_LOCK) & permitted(),
+        }
     }
 
     fn resources(config: &Config, _context: &Context) -> Vec<Resource> {

@@ -91,8 +91,8 @@ fn prefix() -> String {
 
 /// Removes the folder that DPDK has made for files which it does not make.
 fn remove_folder() {
-    let folders = [Some("/var/run".into()), std::env::var_os("XDG_RUNTIME_DIR"), Some("/tmp".into())];
-    for folder in folders.into_iter().flatten() {
+    let named = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os);
+    for folder in named.chain(["/var/run".into(), "/tmp".into()]) {
         // One that is not there, or not empty, stays as it is.
         let _ = fs::remove_dir(std::path::Path::new(&folder).join("dpdk").join(prefix()));
     }

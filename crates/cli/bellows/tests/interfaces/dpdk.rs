@@ -59,6 +59,9 @@ fn frames_come_back_from_a_ring() {
     eventually("all frames", || app(&running.counters(), "back")["in_packets"] == COUNT);
     let status = sandbox.bellows(&["show", &running.name, "status", "--json"]).success();
     assert!(status.stdout.contains("net_ring") && status.stdout.contains("DPDK "), "{status:?}");
+    let listed = sandbox.bellows(&["show", "interfaces"]).success().stdout;
+    let line = listed.lines().find(|line| line.starts_with("ring ")).unwrap_or_else(|| panic!("{listed}"));
+    assert!(["dpdk", "net_ring0", "up"].iter().all(|word| line.contains(word)), "{listed}");
     running.signal(Signal::TERM);
     let said = running.wait().success();
     frames::assert_same("what came back", &frames::read(&sandbox.path("back.pcap")), &sent);
