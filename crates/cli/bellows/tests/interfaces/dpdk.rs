@@ -57,7 +57,7 @@ fn frames_come_back_from_a_ring() {
     sandbox.write("ring.toml", &network.text());
     let running = sandbox.start(&["ring.toml", "--json"]);
     eventually("all frames", || app(&running.counters(), "back")["in_packets"] == COUNT);
-    let status = sandbox.bellows(&["show", &running.name, "status", "--json"]).success();
+    let status = sandbox.bellows(&["show", "status", &running.name, "--json"]).success();
     assert!(status.stdout.contains("net_ring") && status.stdout.contains("DPDK "), "{status:?}");
     let listed = sandbox.bellows(&["show", "interfaces"]).success().stdout;
     let line = listed.lines().find(|line| line.starts_with("ring ")).unwrap_or_else(|| panic!("{listed}"));
@@ -108,7 +108,7 @@ fn a_reload_exchanges_devices() {
         std::fs::write(&file, network(device)).unwrap();
         sandbox.bellows(&["reload", &running.name]).success();
         eventually("the new device", || {
-            let status = sandbox.bellows(&["show", &running.name, "status", "--json"]).success();
+            let status = sandbox.bellows(&["show", "status", &running.name, "--json"]).success();
             let name = device.split(',').next().unwrap();
             status.stdout.contains(&format!("\"{name}\"")) && status.stdout.contains("\"up\"")
         });
