@@ -19,7 +19,7 @@ use crate::workers;
 use contender::{DayTask, FLOWS, Part, SHOWN, WHOLE, lay_out};
 use flows::Shape;
 
-/// Measure a network whose tables do not fit into the cache, and whether its cost is explained
+/// Measure a network whose tables exceed the caches
 ///
 /// The network is a bridge with 65,536 stations, a filter with 1,048,576 connections, and a router with as many routes of
 /// each length as the Internet has, in both families, and 4,096 next hops. Each packet is one of a random connection. The
