@@ -2,7 +2,10 @@
 
 use std::sync::OnceLock;
 
-use crate::switches;
+use crate::switches::Switch;
+
+/// `BELLOWS_SIMD`: the name of the instruction set of this process.
+pub static SIMD: Switch = Switch::new("BELLOWS_SIMD", || Simd::available().into_iter().map(Simd::name).collect());
 
 /// An instruction set that this processor has. Loops compiled for it may run if there is a value for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl Simd {
     pub fn chosen() -> Simd {
         static CHOSEN: OnceLock<Simd> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let wanted = switches::SIMD.value();
+            let wanted = SIMD.value();
             let available = Simd::available();
             *available.iter().find(|simd| Some(simd.name()) == wanted).unwrap_or(&available[0])
         })

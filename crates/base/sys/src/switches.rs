@@ -3,8 +3,6 @@
 use std::env;
 use std::sync::OnceLock;
 
-use crate::simd::Simd;
-
 /// A switch, which is set before the process starts.
 #[derive(Debug)]
 pub struct Switch {
@@ -20,12 +18,8 @@ pub static ONLY_PACKETS_ON_HUGE_PAGES: Switch = Switch::new("BELLOWS_HUGE_PAGES"
 /// `BELLOWS_ARENA=off`: packet buffers come from the global allocator, which memory checkers watch.
 pub static NO_ARENA: Switch = Switch::new("BELLOWS_ARENA", || vec!["off"]);
 
-/// The instruction set that `BELLOWS_SIMD` names.
-pub(crate) static SIMD: Switch =
-    Switch::new("BELLOWS_SIMD", || Simd::available().into_iter().map(Simd::name).collect());
-
 impl Switch {
-    const fn new(variable: &'static str, values: fn() -> Vec<&'static str>) -> Switch {
+    pub(crate) const fn new(variable: &'static str, values: fn() -> Vec<&'static str>) -> Switch {
         Switch { variable, values, is_set: OnceLock::new() }
     }
 
@@ -45,7 +39,11 @@ impl Switch {
         let _ = self.is_set.set(true);
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Checks that its value in the environment, if there is one, means something on this machine.
+    ///
+    /// # Errors
+    /// A sentence without a full stop.
+    pub fn check(&self) -> Result<(), String> {
         let Some(value) = env::var_os(self.variable).filter(|value| !value.is_empty()) else { return Ok(()) };
         let values = (self.values)();
         if values.iter().any(|known| value == *known) {
@@ -54,12 +52,4 @@ impl Switch {
         let (variable, value, values) = (self.variable, value.to_string_lossy(), values.join(", "));
         Err(format!("the environment variable {variable} is {value:?}, and can be on this machine: {values}"))
     }
-}
-
-/// Checks that each switch in the environment has a value that means something on this machine.
-///
-/// # Errors
-/// A sentence without a full stop about the first that has not.
-pub fn check() -> Result<(), String> {
-    [&SIMD, &ONLY_PACKETS_ON_HUGE_PAGES, &NO_ARENA].into_iter().try_for_each(Switch::check)
 }

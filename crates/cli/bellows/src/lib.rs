@@ -84,7 +84,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bellows_config::{Compound, Configure, Registry, SharedObject};
-use bellows_sys::switches;
+use bellows_sys::simd::SIMD;
+use bellows_sys::switches::{NO_ARENA, ONLY_PACKETS_ON_HUGE_PAGES, Switch};
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::Cli;
@@ -177,7 +178,8 @@ impl Command {
         // A write beyond `ulimit -f` becomes an error like a full disk. The default would end the process.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
         let program = Program { definition, registry: Arc::new(self.registry), reference: json_reference::markdown };
-        let checked = switches::check().map_err(CommandError::Usage);
+        let switches = [&SIMD, &ONLY_PACKETS_ON_HUGE_PAGES, &NO_ARENA];
+        let checked = switches.into_iter().try_for_each(Switch::check).map_err(CommandError::Usage);
         let code = match checked.and_then(|()| cli.command.execute(&program)) {
             Ok(code) => code,
             Err(failure) => {

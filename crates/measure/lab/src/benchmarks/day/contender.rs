@@ -21,7 +21,7 @@ use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
 use bellows_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
-use super::flows::{Feed, Flows, MAC, STATIONS, Shape};
+use super::flows::{DayFeed, Flows, MAC, STATIONS, Shape};
 use crate::benchmarks::fib::routes::Prefixes;
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::contender::prefixes;
@@ -144,7 +144,7 @@ impl Day {
             end = "wire.output";
         }
         links.push(format!("{end} -> feed.input"));
-        let network = linked(network.app("feed", Feed::new(flows, task.drawn, IN_FLIGHT)), links);
+        let network = linked(network.app("feed", DayFeed::new(flows, task.drawn, IN_FLIGHT)), links);
         let settings = Settings { burst: VECTOR, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
         let mut day = Day { engine, parts: task.parts.clone() };

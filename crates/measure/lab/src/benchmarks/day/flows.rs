@@ -83,13 +83,13 @@ impl Shape {
 
 /// The headers of a flow's packets.
 #[derive(Clone, Copy)]
-struct Flow {
+struct DayFlow {
     headers: [u8; HEADERS],
     length: u16,
 }
 
 /// Flows from stations to destinations that are routed.
-pub(super) struct Flows(Vec<Flow>);
+pub(super) struct Flows(Vec<DayFlow>);
 
 impl Flows {
     /// `count` flows with these shapes, from so many stations, each to a prefix drawn at random.
@@ -143,7 +143,7 @@ impl Flows {
             } else {
                 headers[ports + 4..ports + 6].copy_from_slice(&(shape.length - ports as u16).to_be_bytes());
             }
-            Flow { headers, length: shape.length }
+            DayFlow { headers, length: shape.length }
         };
         Flows((0..count).map(&mut flow).collect())
     }
@@ -174,7 +174,7 @@ impl Flows {
 }
 
 /// Keeps packets in flight: those that come back wait, and go as packets of other flows.
-pub(super) struct Feed {
+pub(super) struct DayFeed {
     flows: Flows,
     /// Packets are of the first flows, so many.
     drawn: u32,
@@ -183,9 +183,9 @@ pub(super) struct Feed {
     numbers: Vec<u32>,
 }
 
-impl Feed {
+impl DayFeed {
     /// `in_flight` packets.
-    pub(super) fn new(flows: Flows, drawn: u32, in_flight: usize) -> Feed {
+    pub(super) fn new(flows: Flows, drawn: u32, in_flight: usize) -> DayFeed {
         let vector = |_| {
             let mut vector = Vector::new();
             for _ in 0..VECTOR {
@@ -195,11 +195,11 @@ impl Feed {
             vector
         };
         let held = (0..in_flight / VECTOR).map(vector).collect();
-        Feed { drawn: drawn.min(flows.0.len() as u32), flows, held, random: Rng::with_seed(5), numbers: Vec::new() }
+        DayFeed { drawn: drawn.min(flows.0.len() as u32), flows, held, random: Rng::with_seed(5), numbers: Vec::new() }
     }
 }
 
-impl App for Feed {
+impl App for DayFeed {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets that come back")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets of flows at random")]);
     const PULLS: bool = true;
@@ -208,7 +208,7 @@ impl App for Feed {
 
     fn pull(&mut self, io: &Io<Self>) {
         let Some(mut vector) = self.held.pop_front() else { return };
-        let Feed { flows, drawn, random, numbers, .. } = self;
+        let DayFeed { flows, drawn, random, numbers, .. } = self;
         numbers.clear();
         numbers.extend((0..vector.len()).map(|_| random.u32(..*drawn)));
         for &number in &*numbers {
