@@ -32,7 +32,7 @@ use crate::workers::{Contender, fail, settle};
 
 named! {
     /// A part of the network.
-    pub(super) enum Part {
+    pub(super) enum DayPart {
         /// The app that sends packets and takes them back.
         Feed = "feed",
         /// A learning bridge between the stations and the others.
@@ -66,7 +66,7 @@ pub(super) const SHOWN: usize = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct DayTask {
     /// The parts behind the feed.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<DayPart>,
     pub(super) flows: u32,
     /// Packets are of the first flows, so many.
     pub(super) drawn: u32,
@@ -94,7 +94,7 @@ pub(super) fn lay_out(task: DayTask) -> Result<Box<dyn Contender>, String> {
 /// The worker's side.
 struct Day {
     engine: Engine,
-    parts: Vec<Part>,
+    parts: Vec<DayPart>,
 }
 
 impl Day {
@@ -109,19 +109,19 @@ impl Day {
         let (mut network, mut links, mut end) = (Network::new(), Vec::new(), "feed.output");
         for part in &task.parts {
             match part {
-                Part::Feed => {}
-                Part::Bridge => {
+                DayPart::Feed => {}
+                DayPart::Bridge => {
                     let apps = loaded(BRIDGE).apps;
                     network.apps.extend(apps.into_iter().filter(|app| app.name == "bridge"));
                     links.push(format!("{end} -> bridge.stations"));
                     end = "bridge.core";
                 }
-                Part::Filter => {
+                DayPart::Filter => {
                     network = network.app("filter", filter(&states(&flows)));
                     links.push(format!("{end} -> filter.input"));
                     end = "filter.match";
                 }
-                Part::Router => {
+                DayPart::Router => {
                     let domain = Arc::new(RoutingDomain::new(vrf(&prefixes)));
                     let output = InterfaceOutput::new(&domain, "out").unwrap_or_else(|| fail(&"no port"));
                     network = network
@@ -158,7 +158,7 @@ impl Day {
         let mut all = Vec::new();
         for app in self.engine.snapshot().apps {
             let part = app.name.split('/').next().unwrap_or_default();
-            let Some(part) = Part::ALL.iter().position(|other| other.name() == part) else { continue };
+            let Some(part) = DayPart::ALL.iter().position(|other| other.name() == part) else { continue };
             for (entry, packets) in [("pull", app.out_packets), ("push", app.in_packets)] {
                 let account = |what: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or_default();
                 all.push(Calls { part, clocks: account("clocks"), sampled: account("packets"), packets });
@@ -175,7 +175,7 @@ impl Day {
             self.engine.breathe_times(BREATHS);
         });
         let packets = (slices * VECTOR) as u64 * BREATHS;
-        let mut figures = vec![0.0; SHOWN + Part::ALL.len()];
+        let mut figures = vec![0.0; SHOWN + DayPart::ALL.len()];
         figures[WHOLE] = time.usual_mean() * slices as f64 / packets as f64;
         for (before, after) in before.into_iter().zip(self.calls()) {
             // By `show run` a packet costs as much as those of sampled calls.
@@ -235,9 +235,9 @@ fn filter(table: &Arc<StateTable>) -> PcapFilter {
 }
 
 /// Sends frames as long as there are some.
-struct Frames<I>(I);
+struct OpeningFrames<I>(I);
 
-impl<I: Iterator<Item: AsRef<[u8]>> + Send + 'static> App for Frames<I> {
+impl<I: Iterator<Item: AsRef<[u8]>> + Send + 'static> App for OpeningFrames<I> {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "frames")]);
 
     fn pull(&mut self, io: &Io<Self>) {
@@ -260,7 +260,7 @@ fn states(flows: &Flows) -> Arc<StateTable> {
     let frames: Vec<_> = flows.handshakes().collect();
     let breaths = (frames.len() / VECTOR + 2) as u64;
     let network =
-        Network::new().app("frames", Frames(frames.into_iter())).app("filter", filter(&table)).app("sink", Sink);
+        Network::new().app("frames", OpeningFrames(frames.into_iter())).app("filter", filter(&table)).app("sink", Sink);
     let network = linked(network, ["frames.output -> filter.input", "filter.match -> sink.input"]);
     let settings = Settings { burst: VECTOR, sampling: false, ..Settings::default() };
     let mut engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
@@ -330,7 +330,7 @@ impl Contender for Day {
         match () {
             () if snapshot.dropped() > 0 => Err(format!("{} packets were dropped", snapshot.dropped())),
             // A few connections of many may have found no place.
-            () if self.parts.contains(&Part::Filter) && by_state < matched / 20 * 19 => {
+            () if self.parts.contains(&DayPart::Filter) && by_state < matched / 20 * 19 => {
                 Err(format!("of {matched} packets {by_state} passed by state"))
             }
             () if count("bridge", "flooded") > 0 => Err("the bridge has flooded".to_owned()),
@@ -346,7 +346,7 @@ mod tests {
     /// All parts get all packets, and lose none.
     #[test]
     fn a_day_goes_through_each_part_and_loses_nothing() {
-        for parts in [&Part::ALL[1..], &[], &[Part::Router]] {
+        for parts in [&DayPart::ALL[1..], &[], &[DayPart::Router]] {
             let task = DayTask {
                 parts: parts.to_vec(),
                 flows: 4_096,
@@ -358,7 +358,7 @@ mod tests {
             };
             let mut day = Day::new(&task).unwrap();
             let turn = day.measure(64);
-            let is_measured = |part: &Part| {
+            let is_measured = |part: &DayPart| {
                 turn.figures[SHOWN + *part as usize].is_nan() || turn.figures[SHOWN + *part as usize] > 0.0
             };
             assert!(turn.figures[WHOLE] > 0.0 && parts.iter().all(is_measured), "{turn:?}");

@@ -16,7 +16,7 @@ use crate::report::{BenchError, Measurement};
 use crate::targets::{Target, conclusions};
 use crate::turns::{self, Match};
 use crate::workers;
-use contender::{DayTask, FLOWS, Part, SHOWN, WHOLE, lay_out};
+use contender::{DayPart, DayTask, FLOWS, SHOWN, WHOLE, lay_out};
 use flows::Shape;
 
 /// Measure a network whose tables exceed the caches
@@ -59,7 +59,7 @@ const MODEL: Target = Target::Within(0.95, 1.05);
 
 /// The sides of a match behind the whole: the parts in their order, then the whole with plain pages and with few flows.
 const ALONE: usize = 1;
-const PLAIN: usize = ALONE + Part::ALL.len();
+const PLAIN: usize = ALONE + DayPart::ALL.len();
 const FEW_FLOWS: usize = PLAIN + 1;
 const SIDES: usize = FEW_FLOWS + 1;
 
@@ -67,7 +67,7 @@ impl Arguments {
     /// The tasks of a match.
     fn tasks(&self, shapes: &[Shape]) -> Vec<DayTask> {
         let whole = DayTask {
-            parts: Part::ALL.to_vec(),
+            parts: DayPart::ALL.to_vec(),
             flows: self.flows as u32,
             drawn: self.flows as u32,
             is_plain: false,
@@ -75,7 +75,7 @@ impl Arguments {
             routes: self.routes.clone(),
             cpu: self.common.cpu,
         };
-        let alone = Part::ALL.map(|part| DayTask { parts: vec![part], ..whole.clone() });
+        let alone = DayPart::ALL.map(|part| DayTask { parts: vec![part], ..whole.clone() });
         let others = [DayTask { is_plain: true, ..whole.clone() }, DayTask { drawn: FEW, ..whole.clone() }];
         [whole].into_iter().chain(alone).chain(others).collect()
     }
@@ -99,14 +99,14 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
 fn figures(matches: &[Match]) -> Vec<Measurement> {
     let each = |of: &dyn Fn(&Match) -> Option<f64>| -> Vec<f64> { matches.iter().filter_map(of).collect() };
     let labels = |figure: &str| -> Vec<(&'static str, Value)> { vec![("figure", json!(figure))] };
-    let shown = |found: &Match, side: usize, part: Part| found.figure(side, 0, SHOWN + part as usize);
-    let alone = |found: &Match, part: Part| {
+    let shown = |found: &Match, side: usize, part: DayPart| found.figure(side, 0, SHOWN + part as usize);
+    let alone = |found: &Match, part: DayPart| {
         let clocks = found.figure(ALONE + part as usize, 0, WHOLE)?;
-        let feed = if part == Part::Feed { 0.0 } else { found.figure(ALONE, 0, WHOLE)? };
+        let feed = if part == DayPart::Feed { 0.0 } else { found.figure(ALONE, 0, WHOLE)? };
         Some(clocks - feed)
     };
     let mut results = Vec::new();
-    for part in Part::ALL {
+    for part in DayPart::ALL {
         let mut add = |figure: &str, of: &dyn Fn(&Match) -> Option<f64>| {
             results.extend(Measurement::of(part.name(), "clocks/packet", &each(of), labels(figure)));
         };
@@ -119,8 +119,8 @@ fn figures(matches: &[Match]) -> Vec<Measurement> {
         let clocks = each(&|found| found.figure(side, 0, WHOLE));
         results.extend(Measurement::of("whole", "clocks/packet", &clocks, labels(figure)));
     }
-    let part_of = |found: &Match, of: &dyn Fn(Part) -> Option<f64>| {
-        Some(Part::ALL.into_iter().map(of).sum::<Option<f64>>()? / found.figure(0, 0, WHOLE)?)
+    let part_of = |found: &Match, of: &dyn Fn(DayPart) -> Option<f64>| {
+        Some(DayPart::ALL.into_iter().map(of).sum::<Option<f64>>()? / found.figure(0, 0, WHOLE)?)
     };
     let mut ratio = |figure: &str, target: Option<Target>, ratios: &[f64]| {
         let found = Measurement::compared("whole", "ratio", ratios, labels(figure));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn sums_are_compared_with_the_whole() {
         let side = |whole: f64, shown: f64| {
-            let figures = [vec![whole], vec![shown; Part::ALL.len()]].concat();
+            let figures = [vec![whole], vec![shown; DayPart::ALL.len()]].concat();
             Record::of(vec![vec![Turn { figures, took: 1.0, lost: 0.0 }; 2]])
         };
         let mut sides = vec![side(100.0, 24.0), side(10.0, 10.0)];
