@@ -15,7 +15,7 @@ pub struct Switch {
 /// for tables.
 pub static ONLY_PACKETS_ON_HUGE_PAGES: Switch = Switch::new("BELLOWS_HUGE_PAGES", || vec!["packets"]);
 
-/// `BELLOWS_ARENA=off`: packet buffers come from the global allocator, which memory checkers watch.
+/// `BELLOWS_ARENA=off`: blocks of the arena come from the global allocator, which memory checkers watch.
 pub static NO_ARENA: Switch = Switch::new("BELLOWS_ARENA", || vec!["off"]);
 
 impl Switch {

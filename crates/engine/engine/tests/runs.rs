@@ -10,6 +10,7 @@ use bellows_engine::{
     Settings, Status, counters,
 };
 use bellows_packet::{Packet, pool};
+use bellows_shared::Readers;
 use bellows_testkit::wait::Deadline;
 
 /// A process has one pool, and these tests check it: they take turns.
@@ -178,6 +179,21 @@ fn a_run_ends_when_nothing_is_left_and_every_packet_is_accounted_for() {
         drop(outcome);
         assert_eq!(pool::usage().in_use, 0);
     }
+}
+
+/// What waits until no app has a reference to a shared value does not wait for a run.
+#[test]
+fn breaths_that_are_taken_by_hand_end_grace_periods() {
+    let _turn = turn();
+    let network = Network::new().app("numbers", Numbers { next: 0, count: 10 }).app("hold", hold(0));
+    let network = network.link("numbers.output -> hold.a").unwrap().link("hold.b -> note.c").unwrap();
+    let network = network.app("note", Note(Arc::new(Mutex::new(Ledger::default()))));
+    let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+    engine.breathe();
+    let mut grace_period = Readers::of_process().start_grace_period();
+    assert!(!grace_period.is_over());
+    engine.breathe();
+    assert!(grace_period.is_over());
 }
 
 #[test]

@@ -289,19 +289,29 @@ impl Slots {
     /// Changes the entry of a key to what `decide` makes of it, or enters it.
     #[cold]
     pub(super) fn change(&self, hashed: Hashed, decide: impl Fn(Option<Entry>) -> Option<Entry>) -> Change {
+        self.change_moving(hashed, decide, |entry| !entry.is_static)
+    }
+
+    /// Changes an entry, and makes room for it by moving one of those that may move. A copy of the table line by line, or a
+    /// look-up on another thread, may miss what moves, so what frames bring moves no static entry.
+    fn change_moving(
+        &self,
+        hashed: Hashed,
+        decide: impl Fn(Option<Entry>) -> Option<Entry>,
+        may_move: fn(&Entry) -> bool,
+    ) -> Change {
         match self.change_in_place(hashed, &decide) {
-            Change::NoRoom if self.moves_one(hashed) => self.change_in_place(hashed, &decide),
+            Change::NoRoom if self.moves_one(hashed, may_move) => self.change_in_place(hashed, &decide),
             change => change,
         }
     }
 
-    /// Moves an entry that has a place of a key to its own other lines, if one has room there. Static ones stay: a copy of
-    /// the table line by line, or a look-up on another thread, may miss what moves.
-    fn moves_one(&self, Hashed { hash, .. }: Hashed) -> bool {
+    /// Moves an entry that has a place of a key to its own other lines, if one has room there.
+    fn moves_one(&self, Hashed { hash, .. }: Hashed, may_move: fn(&Entry) -> bool) -> bool {
         let start_of = |line: usize| line & !(LINES_OF_A_KEY - 1);
         let both = |hash: u64| [self.line_of(hash), self.second_line_of(hash)].map(start_of);
         both(hash).into_iter().any(|start| {
-            let mut pairs = self.pairs(start..start + LINES_OF_A_KEY).filter(|(_, entry)| !entry.is_static);
+            let mut pairs = self.pairs(start..start + LINES_OF_A_KEY).filter(|(_, entry)| may_move(entry));
             pairs.any(|(pair, entry)| {
                 let hash = self.hashed(entry.key).hash;
                 let other = both(hash).into_iter().find(|other| *other != start);
@@ -394,10 +404,11 @@ impl Slots {
         Change::Busy
     }
 
-    /// Changes the entry of a key as [`change`](Self::change) does, and waits while its lines are busy.
+    /// Changes the entry of a key as [`change`](Self::change) does, but any other may move for it, and waits while its lines
+    /// are busy.
     pub(super) fn change_waiting(&self, hashed: Hashed, decide: impl Fn(Option<Entry>) -> Option<Entry>) -> Change {
         loop {
-            match self.change(hashed, &decide) {
+            match self.change_moving(hashed, &decide, |_| true) {
                 Change::Busy => thread::sleep(PAUSE),
                 outcome => return outcome,
             }
@@ -521,7 +532,7 @@ mod tests {
         prop_oneof![9 => entry().prop_map(Step::Enter), 1 => (0..AGES).prop_map(Step::Remove)]
     }
 
-    /// Where nothing else has room, entries move to their other lines, but for static ones.
+    /// Where nothing else has room for what frames bring, entries move to their other lines, but for static ones.
     #[test]
     fn static_entries_stay_in_their_lines() {
         let slots = Slots::new(64);
